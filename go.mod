@@ -1,0 +1,3 @@
+module github.com/rung-dev/rung
+
+go 1.26.8
