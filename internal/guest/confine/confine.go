@@ -1,0 +1,33 @@
+// Package confine is how rung-guest walls itself in on rung `process`, where no container runtime does it: it is started as
+// the first process of fresh namespaces, with the prepared root tree of its sandbox, and gives up everything before it
+// serves anybody. All of it happens before any user code exists.
+package confine
+
+// Config is what Apply enforces, in this order.
+type Config struct {
+	Root     string   `json:"root"`     // prepared root directory; becomes / by pivot_root(2)
+	Hostname string   `json:"hostname"` // of the new UTS namespace
+	Masked   []string `json:"masked"`   // paths hidden behind /dev/null or an empty directory
+	ReadOnly []string `json:"readonly"` // paths remounted read-only
+	Rlimits  []Rlimit `json:"rlimits"`
+	UID      int      `json:"uid"` // rung-guest's own uid and gid inside
+	// Writable are the directories user code may write below, for Landlock; everything else is read-only to it.
+	Writable []string `json:"writable"`
+	// Devices are the device files user code may open for writing.
+	Devices []string `json:"devices"`
+	// Landlock is the ABI to enforce, exactly; 0 = none (the driver has said so in the record).
+	Landlock int `json:"landlock_abi"`
+	// Seccomp is the filter program: struct sock_filter in memory order, base64 in JSON.
+	Seccomp []byte `json:"seccomp"`
+}
+
+// Rlimit is one setrlimit(2) with soft and hard limit equal.
+type Rlimit struct {
+	Resource int    `json:"resource"`
+	Value    uint64 `json:"value"`
+}
+
+// Report is what Apply achieved.
+type Report struct {
+	LandlockABI int // enforced, 0 = none asked
+}

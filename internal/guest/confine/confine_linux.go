@@ -1,0 +1,144 @@
+package confine
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"syscall"
+
+	"github.com/landlock-lsm/go-landlock/landlock"
+	"golang.org/x/sys/unix"
+
+	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/sys/seccomp"
+)
+
+// Apply confines the calling process, all threads, for good. It must run before any other goroutine depends on the old
+// view of the file system. Any error is final: the process must exit.
+func Apply(raw json.RawMessage) (Report, error) {
+	var c Config
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return Report{}, rung.Errorf(rung.KindInvalid, "confine: %w", err)
+	}
+	for _, step := range []struct {
+		name string
+		do   func(*Config) error
+	}{
+		{"root", enterRoot}, {"proc", mountProc}, {"masks", mask}, {"hostname", setHostname}, {"rlimits", setRlimits},
+		{"user", becomeGuest}, {"landlock", restrict}, {"seccomp", filter},
+	} {
+		if err := step.do(&c); err != nil {
+			return Report{}, rung.Errorf(rung.KindUnavailable, "confine: %s: %w", step.name, err)
+		}
+	}
+	return Report{LandlockABI: c.Landlock}, nil
+}
+
+// enterRoot makes the prepared tree the root and drops the old one, so that nothing outside it has a name any more
+// (pivot_root(2), NOTES: pivot_root(".", ".")).
+func enterRoot(c *Config) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Chdir(c.Root); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return err
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return err
+	}
+	return unix.Chdir("/")
+}
+
+func mountProc(*Config) error {
+	return unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+}
+
+// mask hides files behind /dev/null and directories behind an empty read-only tmpfs, as OCI runtimes do with maskedPaths.
+// A path that this kernel does not have needs no mask.
+func mask(c *Config) error {
+	for _, p := range c.Masked {
+		st, err := os.Lstat(p)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err == nil && st.IsDir() {
+			err = unix.Mount("tmpfs", p, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=0")
+		} else if err == nil {
+			err = unix.Mount("/dev/null", p, "", unix.MS_BIND, "")
+		}
+		if err != nil {
+			return &os.PathError{Op: "mask", Path: p, Err: err}
+		}
+	}
+	for _, p := range c.ReadOnly {
+		err := unix.Mount(p, p, "", unix.MS_BIND|unix.MS_REC, "")
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			flags := uintptr(unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
+			err = unix.Mount("", p, "", flags, "")
+		}
+		if err != nil {
+			return &os.PathError{Op: "make read-only", Path: p, Err: err}
+		}
+	}
+	return nil
+}
+
+func setHostname(c *Config) error { return unix.Sethostname([]byte(c.Hostname)) }
+
+func setRlimits(c *Config) error {
+	for _, l := range c.Rlimits {
+		if err := unix.Setrlimit(l.Resource, &unix.Rlimit{Cur: l.Value, Max: l.Value}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// becomeGuest changes to rung-guest's own uid but keeps the permitted capabilities over the change; the server drops them
+// to the three it needs. Without a second uid (an ordinary user without subordinate ids) UID is 0 and nothing changes.
+func becomeGuest(c *Config) error {
+	if c.UID == 0 {
+		return nil
+	}
+	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1, 0); e != 0 {
+		return e
+	}
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(c.UID, c.UID, c.UID), syscall.Setresuid(c.UID, c.UID, c.UID)); err != nil {
+		return err
+	}
+	return raiseEffective()
+}
+
+// restrict enforces exactly the ABI that was asked; go-landlock's strict mode fails rather than enforce less.
+func restrict(c *Config) error {
+	if c.Landlock == 0 {
+		return nil
+	}
+	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
+		return e
+	}
+	configs := []landlock.Config{landlock.V1, landlock.V2, landlock.V3, landlock.V4, landlock.V5, landlock.V6,
+		landlock.V7, landlock.V8, landlock.V9, landlock.V10, landlock.V11}
+	if c.Landlock > len(configs) {
+		return rung.Errorf(rung.KindUnsupported, "ABI %d is newer than this program knows", c.Landlock)
+	}
+	rw := landlock.RWDirs(c.Writable...)
+	if c.Landlock >= 2 {
+		rw = rw.WithRefer() // moving files between two writable directories
+	}
+	return configs[c.Landlock-1].Restrict(landlock.RODirs("/"), rw, landlock.RWFiles(c.Devices...), landlock.RWDirs("/proc"))
+}
+
+func filter(c *Config) error {
+	if len(c.Seccomp) == 0 {
+		return nil
+	}
+	_, err := seccomp.Install(c.Seccomp, false)
+	return err
+}

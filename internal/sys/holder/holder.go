@@ -1,0 +1,108 @@
+// Package holder is the small process that stands beside each sandbox, outside its wall.
+//
+// The client (a rung command or server) starts it with Start; it is the same program, re-executed under the name
+// Name, and runs Main. It is the first process of a pid namespace of its own and the root of the sandbox's process tree:
+// when it ends, for whatever reason, the kernel ends everything in the sandbox (pid_namespaces(7)), and its private mount
+// namespace goes with it. So a sandbox can be killed by killing one process, and nobody has to trust a pid.
+//
+// It builds the wall (the driver's Build runs here, with the caller's privileges), starts the runtime, gives up its
+// privileges, and then only keeps descriptors: the control channel to the guest, which it multiplexes for clients that
+// connect to control.sock in the sandbox's directory; the seccomp listener, which it answers; the client's lifeline; and
+// the locks by which others see that the sandbox is alive. It enforces the wall clock. It never looks into what flows
+// between client and guest beyond the multiplexer's frame headers.
+package holder
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/rung-dev/rung"
+)
+
+// Name is argv[0] of a holder: programs that start sandboxes call Main first when Called reports true.
+const Name = "rung-holder"
+
+// Called reports whether this process was started as a holder.
+func Called() bool { return len(os.Args) > 0 && os.Args[0] == Name }
+
+// Order is what the client asks of a holder.
+type Order struct {
+	Kind       string          `json:"kind"` // selects the Build
+	ID         string          `json:"id"`
+	Dir        string          `json:"dir"`        // the sandbox's runtime directory
+	Namespaces bool            `json:"namespaces"` // own pid and mount namespace; false only for rung none
+	Owned      bool            `json:"owned"`      // end when the client's end of the lifeline closes
+	WallClock  time.Duration   `json:"wall_clock"` // from Ready; 0 = none
+	DropUID    int             `json:"drop_uid"`   // uid and gid to become once the wall stands; 0 = stay
+	HideV2     bool            `json:"hide_v2"`    // hide the cgroup v2 mount of a hybrid layout (crun refuses it)
+	OOMFiles   []string        `json:"oom_files"`  // files whose "oom_kill N" line tells out-of-memory kills
+	Spec       json.RawMessage `json:"spec"`       // for the Build
+}
+
+// Build builds one wall and returns the command whose process is the sandbox: when it ends, the sandbox has ended. It runs
+// in the holder, before privileges are dropped. Mounts it makes need no undoing.
+type Build func(w *Workshop) (*Wall, error)
+
+// Workshop is what a Build works with.
+type Workshop struct {
+	Order
+	// Control is the guest's end of the control channel, to be passed to the guest as an inherited descriptor.
+	Control *os.File
+}
+
+// Wall is a finished wall, not yet started.
+type Wall struct {
+	Cmd *exec.Cmd
+	// Notify, if not nil, is a bound Unix socket on which the runtime hands over the seccomp listener of the sandbox.
+	Notify *os.File
+	// Listener, if not nil, is called after the start and returns the seccomp listener itself.
+	Listener func() (*os.File, error)
+	// Explain turns the failed command's last output into an error; may be nil.
+	Explain func(output string) error
+}
+
+// message is one line of JSON between holder and client.
+type message struct {
+	Ready  *ready      `json:"ready,omitempty"`
+	Failed *failure    `json:"failed,omitempty"`
+	Denied *rung.Denied `json:"denied,omitempty"`
+	Notice string      `json:"notice,omitempty"`
+	Ended  *Ended      `json:"ended,omitempty"`
+	Op     string      `json:"op,omitempty"` // client to holder: "destroy"
+}
+
+type ready struct {
+	Millis rung.Millis `json:"ms"` // from the holder's start to the runtime's start
+}
+
+// Ended is how the sandbox ended as the holder saw it.
+type Ended struct {
+	Reason rung.ExitReason `json:"reason"`
+	Detail string          `json:"detail"`
+	OOM    bool            `json:"oom"`
+}
+
+// failure carries an error with kind and hint over the lifeline.
+type failure struct {
+	Kind rung.Kind `json:"kind"`
+	Msg  string    `json:"msg"`
+	Hint string    `json:"hint"`
+}
+
+func (f *failure) err() error { return rung.Errorf(f.Kind, "%s", f.Msg).WithHint(f.Hint) }
+
+func fail(err error) *failure {
+	return &failure{Kind: rung.KindOf(err), Msg: err.Error(), Hint: rung.HintOf(err)}
+}
+
+const (
+	lifelineFD = 3 // the client's socket
+	orderFD    = 4 // a sealed memory file with the Order
+	keepFD     = 5 // lock and slot files follow from here
+
+	// socketName is where clients of a live sandbox connect: first byte 'G' makes the connection one to the guest's HTTP
+	// server, 'H' one to the holder itself (lines of message).
+	socketName = "control.sock"
+)

@@ -1,0 +1,281 @@
+package holder
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/sys/mount"
+	"github.com/rung-dev/rung/internal/sys/mux"
+)
+
+// Main is the holder's life; it never returns. builds are the walls this program knows.
+func Main(builds map[string]Build) {
+	begin := time.Now()
+	h := &held{tail: &tail{}}
+	conn, err := net.FileConn(os.NewFile(lifelineFD, "lifeline"))
+	if err != nil {
+		os.Exit(rung.ExitError)
+	}
+	h.life = newPeer(conn)
+	if err := h.start(builds, begin); err != nil {
+		h.life.send(message{Failed: fail(err)})
+		os.Exit(rung.ExitError)
+	}
+	h.end(h.wait())
+}
+
+// held is the state of a running holder.
+type held struct {
+	order   Order
+	life    *peer
+	cmd     *exec.Cmd
+	guest   *mux.Session
+	tail    *tail
+	oom     []*os.File
+	mu      sync.Mutex
+	peers   []*peer // 'H' connections; guarded by mu
+	destroy chan struct{}
+	once    sync.Once
+	watched sync.WaitGroup // the seccomp supervisor
+	stop    func()         // ends the supervisor
+	log     deniedLog
+}
+
+func (h *held) start(builds map[string]Build, begin time.Time) error {
+	h.destroy = make(chan struct{})
+	h.stop = func() {}
+	if err := h.readOrder(); err != nil {
+		return err
+	}
+	build := builds[h.order.Kind]
+	if build == nil {
+		return rung.Errorf(rung.KindInternal, "holder: no build of kind %q", h.order.Kind)
+	}
+	if h.order.Namespaces {
+		if err := h.settle(); err != nil {
+			return err
+		}
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(h.order.Dir, socketName), Net: "unix"})
+	if err != nil {
+		return rung.Errorf(rung.KindInternal, "holder: listen: %w", err)
+	}
+	mine, theirs, err := socketpair()
+	if err != nil {
+		return err
+	}
+	wall, err := build(&Workshop{Order: h.order, Control: theirs})
+	if err != nil {
+		return err
+	}
+	if err := h.launch(wall, mine, theirs); err != nil {
+		return err
+	}
+	go h.serve(listener)
+	h.life.send(message{Ready: &ready{Millis: rung.Millis(time.Since(begin).Seconds() * 1e3)}})
+	go h.listenToClient(h.life, h.order.Owned)
+	return nil
+}
+
+func (h *held) readOrder() error {
+	f := os.NewFile(orderFD, "order")
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(io.NewSectionReader(f, 0, maxOrder), maxOrder))
+	if err == nil {
+		err = json.Unmarshal(raw, &h.order)
+	}
+	if err != nil {
+		return rung.Errorf(rung.KindInternal, "holder: read order: %w", err)
+	}
+	return nil
+}
+
+const maxOrder = 4 << 20
+
+// settle makes the fresh mount namespace private and gives it a /proc of the fresh pid namespace: without it the runtime
+// would write id maps of whatever host process has the same number.
+func (h *held) settle() error {
+	if err := mount.Private("/"); err != nil {
+		return err
+	}
+	if err := mount.Proc("/proc"); err != nil {
+		return err
+	}
+	if h.order.HideV2 {
+		// Only this namespace's copy goes; the host keeps its mount.
+		if err := unix.Unmount("/sys/fs/cgroup/unified", unix.MNT_DETACH); err != nil {
+			if err := mount.Tmpfs("/sys/fs/cgroup", 4096, 8); err != nil {
+				return rung.Errorf(rung.KindUnavailable, "hide the cgroup v2 mount of this hybrid layout: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// launch starts the runtime and gives up privileges before the first byte of the guest is read.
+func (h *held) launch(wall *Wall, mine, theirs *os.File) error {
+	for _, name := range h.order.OOMFiles {
+		f, err := os.Open(name)
+		if err != nil {
+			return rung.Errorf(rung.KindInternal, "holder: %w", err)
+		}
+		h.oom = append(h.oom, f)
+	}
+	h.cmd = wall.Cmd
+	if h.cmd.Stdout == nil {
+		h.cmd.Stdout, h.cmd.Stderr = h.tail, h.tail
+		h.cmd.WaitDelay = 100 * time.Millisecond
+	}
+	if err := h.cmd.Start(); err != nil {
+		return rung.Errorf(rung.KindUnavailable, "start %s: %w", h.cmd.Path, err)
+	}
+	theirs.Close()
+	if err := drop(h.order.DropUID); err != nil {
+		return err
+	}
+	h.supervise(wall)
+	conn, err := net.FileConn(mine)
+	mine.Close()
+	if err != nil {
+		return rung.Errorf(rung.KindInternal, "holder: control channel: %w", err)
+	}
+	h.guest, err = mux.Open(conn)
+	if err != nil {
+		return rung.Errorf(rung.KindInternal, "holder: control channel: %w", err)
+	}
+	return nil
+}
+
+// drop becomes an unprivileged user for good. The runtime, a child that is root, stays what it is; it needs no signal from
+// us, since our end is its end.
+func drop(uid int) error {
+	if uid == 0 {
+		return nil
+	}
+	err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(uid, uid, uid), syscall.Setresuid(uid, uid, uid))
+	if err != nil {
+		return rung.Errorf(rung.KindInternal, "holder: drop privileges: %w", err)
+	}
+	_, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
+	if e != 0 {
+		return rung.Errorf(rung.KindInternal, "holder: no_new_privs: %w", e)
+	}
+	return nil
+}
+
+// wait blocks until the sandbox ends by itself, by its clock, by its client or by its client's death.
+func (h *held) wait() Ended {
+	exited := make(chan error, 1)
+	go func() { exited <- h.cmd.Wait() }()
+	var clock <-chan time.Time
+	if h.order.WallClock > 0 {
+		clock = time.After(h.order.WallClock)
+	}
+	select {
+	case err := <-exited:
+		return h.exited(err)
+	case <-h.guest.Done():
+		// The guest closed its channel or broke the protocol. Give the runtime a moment to tell why it ended.
+		select {
+		case err := <-exited:
+			return h.exited(err)
+		case <-time.After(500 * time.Millisecond):
+			return Ended{Reason: rung.Failed, Detail: "the guest broke its control channel"}
+		}
+	case <-clock:
+		return Ended{Reason: rung.TimedOut, Detail: "wall clock of " + h.order.WallClock.String() + " ran out"}
+	case <-h.destroy:
+		return Ended{Reason: rung.Killed, Detail: "destroyed by its owner"}
+	}
+}
+
+func (h *held) exited(err error) Ended {
+	detail := h.tail.String()
+	if err != nil {
+		detail = err.Error() + "\n" + detail
+	}
+	return Ended{Reason: rung.Exited, Detail: detail}
+}
+
+// end tells everybody how it ended and ends; the kernel does the rest.
+func (h *held) end(e Ended) {
+	h.stop()
+	done := make(chan struct{})
+	go func() { h.watched.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(200 * time.Millisecond): // the supervisor only flushes counts; the end does not wait for them
+	}
+	if e.OOM = h.oomKills() > 0; e.OOM && e.Reason == rung.Exited {
+		e.Reason = rung.OOM
+	}
+	h.tell(message{Ended: &e})
+	if !h.order.Namespaces {
+		_ = unix.Kill(-h.cmd.Process.Pid, unix.SIGKILL) // rung none: no namespace to die with; the cgroup is the caller's
+	}
+	os.Exit(0)
+}
+
+func (h *held) oomKills() (n int64) {
+	buf := make([]byte, 4096)
+	for _, f := range h.oom {
+		size, err := f.ReadAt(buf, 0)
+		if err != nil && err != io.EOF {
+			continue
+		}
+		for line := range bytes.Lines(buf[:size]) {
+			if rest, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
+				v, _ := strconv.ParseInt(string(bytes.TrimSpace(rest)), 10, 64)
+				n += v
+			}
+		}
+	}
+	return n
+}
+
+// socketpair makes the control channel: a connected pair, since gVisor takes a connected socket from outside but not an
+// accept on one.
+func socketpair() (mine, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, rung.Errorf(rung.KindInternal, "holder: socketpair: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control-guest"), nil
+}
+
+// tail keeps the last output of the runtime for error texts.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+const tailSize = 8 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, p...)
+	if over := len(t.buf) - tailSize; over > 0 {
+		t.buf = append(t.buf[:0], t.buf[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(bytes.ToValidUTF8(bytes.TrimSpace(t.buf), []byte("?")))
+}
