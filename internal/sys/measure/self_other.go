@@ -1,0 +1,13 @@
+//go:build !linux
+
+package measure
+
+import "os"
+
+func self() Measurement {
+	m := Measurement{UID: os.Getuid(), GID: os.Getgid(), SeccompFilters: -1}
+	m.fail("kernel", "only Linux can be measured")
+	return m
+}
+
+func hostOnce() HostFacts { return HostFacts{} }
