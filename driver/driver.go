@@ -115,11 +115,15 @@ type Template struct {
 	Digest string // names the content; the same digest is the same tree
 	Root   string // absolute path of the root directory
 	Binds  []Bind // further read-only trees to show in it
+	// OwnerBase is the host id that stands for root in the tree below Root: file owners OwnerBase+n show as n inside where
+	// the driver can map them.
+	OwnerBase uint32
 }
 
 // Bind shows the host path Source read-only, nosuid and nodev at Target inside. Sub-mounts of Source are not shown.
 type Bind struct {
 	Source, Target string
+	OwnerBase      uint32 // as Template.OwnerBase
 }
 
 // Handle is the stored form of an Instance.

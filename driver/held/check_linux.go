@@ -1,0 +1,36 @@
+package held
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rung-dev/rung"
+)
+
+// Hybrid reports whether this host mounts cgroup v1 controllers with a version 2 hierarchy beside them, which crun refuses
+// while the latter holds any controller.
+func Hybrid() bool {
+	var v1, v2 unix.Statfs_t
+	return unix.Statfs("/sys/fs/cgroup", &v1) == nil && v1.Type == unix.TMPFS_MAGIC &&
+		unix.Statfs("/sys/fs/cgroup/unified", &v2) == nil && v2.Type == unix.CGROUP2_SUPER_MAGIC
+}
+
+// SingleID reports whether sandboxes get only one id, the caller's: an ordinary user without subordinate ids. rung-guest
+// and user code then share it.
+func SingleID() bool { return rootless() }
+
+// CheckHost tells what every wall with a holder needs of this host. limits are those it cannot enforce.
+func CheckHost() (limits, notes []string, err error) {
+	if !rootless() {
+		return nil, nil, nil
+	}
+	notes = append(notes,
+		"as an ordinary user: one id inside, so rung-guest and user code are not apart",
+		"as an ordinary user: files of the host show as nobody's, and work and home are memory")
+	if raw, err := os.ReadFile("/proc/sys/user/max_user_namespaces"); err == nil && string(raw) == "0\n" {
+		return nil, notes, rung.Errorf(rung.KindUnavailable, "user namespaces are switched off (user.max_user_namespaces=0)").
+			WithHint("sysctl user.max_user_namespaces=10000, or run as root")
+	}
+	return nil, notes, nil
+}

@@ -1,0 +1,195 @@
+package held
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/driver"
+	"github.com/rung-dev/rung/internal/sys/cgroup"
+	"github.com/rung-dev/rung/internal/sys/holder"
+	"github.com/rung-dev/rung/internal/sys/lock"
+)
+
+// Plan is what a driver wants its holder to build.
+type Plan struct {
+	Kind       string // names the build in the holder
+	Namespaces bool   // false only for rung none
+	HideV2     bool   // the runtime refuses a hybrid cgroup layout
+	Spec       any    // for the build
+}
+
+// Create makes one sandbox by the contract of driver.Driver: it takes the name, an id range and a control group, starts a
+// holder with what plan returns, and waits for the guest's first answer.
+func (h Host) Create(ctx context.Context, name string, spec driver.Spec, plan func(Site) (Plan, error)) (driver.Instance, error) {
+	if err := errors.Join(rung.ValidName(spec.ID), spec.Limits.Validate()); err != nil {
+		return nil, err
+	}
+	in := &instance{name: name, host: h, id: spec.ID}
+	var u undo
+	defer u.run()
+	keep, site, err := h.take(in, spec, &u)
+	if err != nil {
+		return nil, err
+	}
+	p, err := plan(site)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(p.Spec)
+	if err != nil {
+		return nil, rung.Errorf(rung.KindInternal, "plan of %s: %w", spec.ID, err)
+	}
+	order := holder.Order{
+		Kind: p.Kind, ID: spec.ID, Dir: site.Dir, Namespaces: p.Namespaces, HideV2: p.HideV2, Owned: spec.Owned,
+		WallClock: spec.WallClock, Cgroup: in.group != nil, Spec: raw,
+	}
+	if !site.Rootless && p.Namespaces {
+		order.DropUID = firstHolderID + site.Slot
+	}
+	in.link, err = holder.Start(ctx, order, keep, forward(spec.Events))
+	if err != nil {
+		return nil, err
+	}
+	u.push(func() { _ = in.link.Destroy(context.WithoutCancel(ctx)) })
+	if err := in.hello(ctx); err != nil {
+		return nil, err
+	}
+	u.keep()
+	return in, nil
+}
+
+// take takes everything a sandbox has on the host. keep are the lock files that the holder must share.
+func (h Host) take(in *instance, spec driver.Spec, u *undo) (keep []*os.File, site Site, err error) {
+	if site.Guest, err = h.guestCopy(); err != nil {
+		return nil, site, err
+	}
+	box, err := lock.NewSandbox(h.RuntimeDir, spec.ID)
+	if err != nil {
+		return nil, site, err
+	}
+	in.box = box
+	u.push(func() { in.forget() })
+	site.ID, site.Dir, site.Rootless = spec.ID, box.Dir, rootless()
+	slot, file, err := lock.AcquireSlot(h.RuntimeDir, spec.ID, busy)
+	if err != nil {
+		return nil, site, err
+	}
+	in.slot = file
+	site.Slot = slot
+	if !site.Rootless {
+		site.Base = firstID + uint32(slot)*IDCount
+	}
+	if err := in.limit(spec, u); err != nil {
+		return nil, site, err
+	}
+	return []*os.File{box.Lock, file}, site, nil
+}
+
+// busy reports whether an earlier sandbox still has processes, so that its id range must not be given out again.
+func busy(id string) bool {
+	layout, err := cgroup.Detect()
+	if err != nil {
+		return false
+	}
+	g, err := layout.Open(id)
+	if err != nil {
+		return false
+	}
+	procs, err := g.Procs()
+	return err != nil || len(procs) > 0
+}
+
+// limit makes the control group and refuses what the host cannot enforce, unless the caller accepted that.
+func (in *instance) limit(spec driver.Spec, u *undo) error {
+	layout, err := cgroup.Detect()
+	if err != nil {
+		return err
+	}
+	g, err := layout.Create(spec.ID, cgroup.Limits{CPUs: spec.Limits.CPUs, Memory: spec.Limits.Memory, PIDs: spec.Limits.PIDs})
+	if err != nil {
+		return err
+	}
+	in.group = g
+	u.push(func() { _ = g.Remove(context.Background()) })
+	if len(g.Missing) > 0 && !spec.Limits.Best {
+		return rung.Errorf(rung.KindUnavailable, "this host does not enforce: %s", strings.Join(g.Missing, "; ")).
+			WithHint("as root everything is enforced; or accept it with --best-effort-limits, which the record will say")
+	}
+	in.missing = g.Missing
+	return nil
+}
+
+func forward(events func(driver.Event)) func(*rung.Denied, string) {
+	if events == nil {
+		return nil
+	}
+	return func(d *rung.Denied, notice string) { events(driver.Event{Denied: d, Notice: notice}) }
+}
+
+// helloTimeout bounds the guest's first answer.
+const helloTimeout = 30 * time.Second
+
+// hello waits for the guest's first answer: an HTTP request over the control channel.
+func (in *instance) hello(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		if e, err := in.link.Wait(ctx); err == nil {
+			ended <- rung.Errorf(rung.KindUnavailable, "the sandbox ended before its guest answered: %s", firstLines(e.Detail))
+		}
+		cancel()
+	}()
+	err := in.health(ctx)
+	if err == nil {
+		return nil
+	}
+	select {
+	case err := <-ended:
+		return err
+	default:
+	}
+	return rung.Errorf(rung.KindUnavailable, "the guest does not answer: %w", err)
+}
+
+func (in *instance) health(ctx context.Context) error {
+	conn, err := in.link.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	return get(conn, "/health")
+}
+
+// get asks for one path with a minimal request: a full HTTP client would cost more than the answer.
+func get(conn net.Conn, path string) error {
+	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: guest\r\nConnection: close\r\n\r\n"); err != nil {
+		return err
+	}
+	const want = "HTTP/1.1 204"
+	buf := make([]byte, len(want))
+	if _, err := io.ReadFull(conn, buf); err != nil {
+		return err
+	}
+	if string(buf) != want {
+		return rung.Errorf(rung.KindInternal, "unexpected answer %q to %s, not status %d", buf, path, http.StatusNoContent)
+	}
+	return nil
+}
+
+func firstLines(s string) string {
+	if len(s) > 1000 {
+		s = s[:1000] + "…"
+	}
+	return strings.TrimSpace(s)
+}

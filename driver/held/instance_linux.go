@@ -1,0 +1,116 @@
+package held
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/driver"
+	"github.com/rung-dev/rung/internal/sys/cgroup"
+	"github.com/rung-dev/rung/internal/sys/holder"
+	"github.com/rung-dev/rung/internal/sys/lock"
+)
+
+// instance is one sandbox as its client sees it.
+type instance struct {
+	name    string
+	host    Host
+	id      string
+	link    *holder.Link
+	group   *cgroup.Group
+	missing []string
+	box     *lock.Sandbox // nil when adopted
+	slot    *os.File      // nil when adopted
+}
+
+const handleVersion = 1
+
+func (in *instance) Handle() driver.Handle {
+	return driver.Handle{Driver: in.name, Version: handleVersion, ID: in.id, Dir: in.host.sandbox(in.id)}
+}
+
+func (in *instance) Dial(ctx context.Context) (net.Conn, error) { return in.link.Dial(ctx) }
+
+func (in *instance) Wait(ctx context.Context) (driver.End, error) {
+	e, err := in.link.Wait(ctx)
+	return driver.End{Reason: e.Reason, Detail: e.Detail, OOM: e.OOM}, err
+}
+
+// Destroy ends the holder, which ends every process; what a broken or killed holder left is killed by its control group.
+func (in *instance) Destroy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if err := in.link.Destroy(ctx); err != nil {
+		return err
+	}
+	if in.group != nil {
+		if err := in.group.Kill(ctx); err != nil {
+			return err
+		}
+		if err := in.group.Remove(ctx); err != nil {
+			return err
+		}
+	}
+	return in.forget()
+}
+
+// forget removes the sandbox's directory and gives its locks back.
+func (in *instance) forget() error {
+	err := os.RemoveAll(in.host.sandbox(in.id))
+	if in.slot != nil {
+		in.slot.Close()
+	}
+	if in.box != nil {
+		in.box.Lock.Close()
+	}
+	if err != nil {
+		return rung.Errorf(rung.KindInternal, "remove %s: %w", filepath.Base(in.id), err)
+	}
+	return nil
+}
+
+// Inspect reads the caps of the control group back from the kernel.
+func (in *instance) Inspect(context.Context) (*rung.Isolation, error) {
+	iso := &rung.Isolation{Sources: map[string]string{}}
+	if in.group == nil {
+		return iso, nil
+	}
+	var err error
+	if iso.PIDsMax, iso.MemoryMax, iso.CPUMax, err = in.group.Read(); err != nil {
+		return nil, err
+	}
+	for _, f := range []string{"pids_max", "memory_max", "cpu_max"} {
+		iso.Sources[f] = "host"
+	}
+	for _, m := range in.missing {
+		iso.Notes = append(iso.Notes, "not enforced: "+m)
+	}
+	return iso, nil
+}
+
+// Adopt takes over the sandbox of a handle.
+func (h Host) Adopt(ctx context.Context, name string, handle driver.Handle, events func(driver.Event)) (driver.Instance, error) {
+	if handle.Driver != name || handle.Version != handleVersion {
+		return nil, rung.Errorf(rung.KindInvalid, "handle of driver %s version %d, not %s version %d",
+			handle.Driver, handle.Version, name, handleVersion)
+	}
+	if err := rung.ValidName(handle.ID); err != nil {
+		return nil, err
+	}
+	in := &instance{name: name, host: h, id: handle.ID}
+	var err error
+	if in.link, err = holder.Adopt(ctx, h.sandbox(handle.ID), forward(events)); err != nil {
+		return nil, err
+	}
+	layout, err := cgroup.Detect()
+	if err == nil {
+		in.group, err = layout.Open(handle.ID)
+	}
+	if err != nil {
+		in.group = nil
+	}
+	return in, nil
+}

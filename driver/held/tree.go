@@ -1,0 +1,19 @@
+package held
+
+import "github.com/rung-dev/rung/driver"
+
+// Tree is the file system of one sandbox: the template, read-only or under a throw-away upper layer, with the sandbox's own
+// writable places in it.
+type Tree struct {
+	Template   driver.Template `json:"template"`
+	Guest      string          `json:"guest"`    // shown at GuestInside
+	Base       uint32          `json:"base"`     // first host id of the sandbox, 0 = the host's own ids
+	UID        int             `json:"uid"`      // owner of work and home, as an id inside
+	Disk       int64           `json:"disk"`     // bytes for everything writable but /tmp
+	Memory     int64           `json:"memory"`   // the sandbox's memory cap: bounds /tmp, and the disk where it must be memory
+	Writable   bool            `json:"writable"` // the whole tree can be written to (rung container)
+	Devices    bool            `json:"devices"`  // make /dev, /dev/shm, /dev/pts and /tmp too: no runtime does it
+	StateDir   string          `json:"state_dir"`
+	RuntimeDir string          `json:"runtime_dir"`
+	Rootless   bool            `json:"rootless"`
+}

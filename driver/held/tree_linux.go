@@ -1,0 +1,208 @@
+package held
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/driver"
+	"github.com/rung-dev/rung/internal/sys/disk"
+	"github.com/rung-dev/rung/internal/sys/holder"
+	"github.com/rung-dev/rung/internal/sys/mount"
+	"github.com/rung-dev/rung/internal/sys/userns"
+)
+
+// Build mounts the tree below the sandbox's directory and returns its root. It runs in the holder: all mounts are in its
+// private mount namespace and end with it.
+func (t *Tree) Build(w *holder.Workshop) (root string, err error) {
+	root = filepath.Join(w.Dir, "root")
+	store := filepath.Join(w.Dir, "disk")
+	if err := errors.Join(os.Mkdir(root, 0o755), os.Mkdir(store, 0o711)); err != nil {
+		return "", rung.Errorf(rung.KindInternal, "sandbox tree: %w", err)
+	}
+	if err := t.mountStore(store, w.ID); err != nil {
+		return "", err
+	}
+	if err := t.mountTemplate(root, store); err != nil {
+		return "", err
+	}
+	if err := t.mountOwn(root, store); err != nil {
+		return "", err
+	}
+	if t.Devices {
+		return root, t.mountDevices(root)
+	}
+	return root, nil
+}
+
+// mountStore mounts what the sandbox may write to: a disk of exactly that size, or memory where no disk can be had.
+func (t *Tree) mountStore(store, id string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if t.Rootless {
+		// Inside the memory cap: a bigger one would only move the failure from ENOSPC to an out-of-memory kill.
+		size := min(t.Disk, t.Memory)
+		if err := mount.Tmpfs(store, mount.TmpfsOptions{Size: size, Inodes: disk.Inodes(size), Mode: 0o711}); err != nil {
+			return err
+		}
+	} else if _, err := disk.Mount(ctx, t.StateDir, store, t.Disk, id); err != nil {
+		return err
+	}
+	for _, name := range []string{"work", "home"} {
+		dir := filepath.Join(store, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return rung.Errorf(rung.KindInternal, "sandbox disk: %w", err)
+		}
+		owner := int(t.Base) + t.UID
+		if t.Rootless && t.Base == 0 {
+			owner = 0
+		}
+		if err := os.Chown(dir, owner, owner); err != nil {
+			return rung.Errorf(rung.KindInternal, "sandbox disk: %w", err)
+		}
+	}
+	return nil
+}
+
+// mountTemplate shows the template and its binds, read-only or each under an overlay of its own: an overlay does not look
+// through mounts in its lower layer.
+func (t *Tree) mountTemplate(root, store string) error {
+	show := t.bind
+	if t.Writable {
+		show = func(b driver.Bind, dst string) error { return t.overlay(b, dst, store) }
+	}
+	if err := show(driver.Bind{Source: t.Template.Root, OwnerBase: t.Template.OwnerBase, Target: "/"}, root); err != nil {
+		return err
+	}
+	for _, b := range t.Template.Binds {
+		dst := filepath.Join(root, b.Target)
+		f := t.bind
+		if st, err := os.Lstat(b.Source); err == nil && st.IsDir() {
+			f = show
+		}
+		if err := f(b, dst); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bind shows b at dst read-only, with the tree's owners shown as the sandbox's own ids where both have ranges and the file
+// system can do it.
+func (t *Tree) bind(b driver.Bind, dst string) error {
+	o := mount.BindOptions{Nosuid: true, Nodev: true}
+	if !t.Rootless && t.Base != b.OwnerBase {
+		ns, err := userns.ForMapping(t.RuntimeDir, b.OwnerBase, t.Base, IDCount)
+		if err != nil {
+			return err
+		}
+		defer ns.Close()
+		if mount.IdmapSupported(b.Source, ns) == nil {
+			o.Idmap = ns
+		}
+	}
+	return mount.BindRO(b.Source, dst, o)
+}
+
+// overlay shows b at dst, writable, with the changes on the sandbox's disk.
+func (t *Tree) overlay(b driver.Bind, dst, store string) error {
+	lower := b.Source
+	if t.Base != b.OwnerBase && !t.Rootless {
+		// The layers are the host's ids here, so the tree's are translated first.
+		lower = filepath.Join(store, "lower"+strconv.Itoa(len(b.Target)))
+		if err := os.Mkdir(lower, 0o700); err != nil {
+			return rung.Errorf(rung.KindInternal, "sandbox disk: %w", err)
+		}
+		if err := t.bind(b, lower); err != nil {
+			return err
+		}
+	}
+	layer, err := os.MkdirTemp(store, "layer")
+	if err != nil {
+		return rung.Errorf(rung.KindInternal, "sandbox disk: %w", err)
+	}
+	upper, work := filepath.Join(layer, "upper"), filepath.Join(layer, "work")
+	if err := errors.Join(os.Mkdir(upper, 0o755), os.Mkdir(work, 0o700)); err != nil {
+		return rung.Errorf(rung.KindInternal, "sandbox disk: %w", err)
+	}
+	return mount.Overlay([]string{lower}, upper, work, dst, mount.OverlayOptions{UserXattr: t.Rootless, Volatile: true})
+}
+
+// mountOwn shows what is this sandbox's alone: work and home directories, and rung-guest.
+func (t *Tree) mountOwn(root, store string) error {
+	home := "/home/user"
+	if t.UID == 0 {
+		home = "/root"
+	}
+	for _, b := range []struct{ from, to string }{{"work", "/work"}, {"home", home}} {
+		o := mount.BindOptions{Nosuid: true, Nodev: true}
+		if err := mount.Bind(filepath.Join(store, b.from), filepath.Join(root, b.to), o); err != nil {
+			return err
+		}
+	}
+	return mount.BindRO(t.Guest, filepath.Join(root, GuestInside), mount.BindOptions{Nosuid: true, Nodev: true})
+}
+
+// Devices are the six device files of a sandbox's /dev.
+func Devices() []string {
+	return []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
+}
+
+// mountDevices does for rung process what a runtime does from the bundle.
+func (t *Tree) mountDevices(root string) error {
+	size, _ := strconv.ParseInt(TmpSize(t.Memory), 10, 64)
+	dev := filepath.Join(root, "dev")
+	if err := mount.Tmpfs(dev, mount.TmpfsOptions{Size: 64 << 10, Inodes: 64, Noexec: true}); err != nil {
+		return err
+	}
+	for _, name := range Devices() {
+		f, err := os.OpenFile(filepath.Join(root, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+		if err != nil {
+			return rung.Errorf(rung.KindInternal, "sandbox /dev: %w", err)
+		}
+		f.Close()
+		if err := mount.Bind(name, filepath.Join(root, name), mount.BindOptions{Nosuid: true, Noexec: true}); err != nil {
+			return err
+		}
+	}
+	links := map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+	for name, to := range links {
+		if err := os.Symlink(to, filepath.Join(dev, name)); err != nil {
+			return rung.Errorf(rung.KindInternal, "sandbox /dev: %w", err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dev, "shm"), 0o755); err != nil {
+		return rung.Errorf(rung.KindInternal, "sandbox /dev: %w", err)
+	}
+	tmp := mount.TmpfsOptions{Size: size, Inodes: disk.Inodes(size), Mode: 0o1777}
+	if err := mount.Tmpfs(filepath.Join(root, "tmp"), tmp); err != nil {
+		return err
+	}
+	tmp.Noexec = true
+	return mount.Tmpfs(filepath.Join(dev, "shm"), tmp)
+}
+
+// LandlockABI is the Landlock ABI to enforce: the kernel's, or the newest this program knows if that is older; 0 = none.
+func LandlockABI() int {
+	const newestKnown = 11
+	abi, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if e != 0 {
+		return 0
+	}
+	return min(int(abi), newestKnown)
+}
+
+// Kernel is the release of the running kernel.
+func Kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

@@ -1,0 +1,141 @@
+package oci
+
+import (
+	"encoding/base64"
+	"encoding/json"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/driver/held"
+	"github.com/rung-dev/rung/internal/sys/seccomp"
+)
+
+// bundle is what config.json is written from.
+type bundle struct {
+	spec
+	id       string
+	root     string
+	listener string // path of the seccomp listener's socket, "" for none
+}
+
+// config is the OCI runtime configuration. What is not set here is the runtime's default for an absent field; for hardened
+// and gvisor nothing is left to a default that widens.
+func (b bundle) config() *specs.Spec {
+	c := &specs.Spec{
+		Version:  specs.Version,
+		Hostname: b.id,
+		Root:     &specs.Root{Path: b.root, Readonly: b.Rung != rung.Container},
+		Process:  b.process(),
+		Mounts:   b.mounts(),
+		Linux: &specs.Linux{
+			Namespaces:    namespaces("pid", "mount", "ipc", "uts", "network", "cgroup"),
+			MaskedPaths:   held.DefaultMasked(),
+			ReadonlyPaths: held.DefaultReadOnly(),
+		},
+	}
+	switch b.Rung {
+	case rung.Container:
+		c.Linux.MaskedPaths = append(c.Linux.MaskedPaths, "/sys/firmware", "/sys/devices/virtual/powercap")
+		b.filter(c)
+	case rung.Hardened:
+		c.Linux.MaskedPaths = append(c.Linux.MaskedPaths, held.MaskedPaths()...)
+		b.mapIDs(c)
+		b.filter(c)
+	case rung.GVisor:
+		// Its /proc and /sys are its own and have none of these; masks would only cost time.
+		c.Linux.MaskedPaths, c.Linux.ReadonlyPaths = nil, nil
+		b.mapIDs(c)
+	}
+	return c
+}
+
+// mapIDs gives the sandbox a user namespace with the ids of its slot.
+func (b bundle) mapIDs(c *specs.Spec) {
+	if b.Base != 0 {
+		ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: b.Base, Size: held.IDCount}}
+		c.Linux.Namespaces = append(c.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+		c.Linux.UIDMappings, c.Linux.GIDMappings = ids, ids
+	}
+}
+
+func namespaces(kinds ...specs.LinuxNamespaceType) (list []specs.LinuxNamespace) {
+	for _, k := range kinds {
+		list = append(list, specs.LinuxNamespace{Type: k})
+	}
+	return list
+}
+
+// process is rung-guest, the first process inside.
+func (b bundle) process() *specs.Process {
+	guest := held.GuestConfig{
+		ControlFD: controlFD, Init: true, User: held.User(b.Tree.UID), Workdir: "/work", Env: b.Env,
+	}
+	p := &specs.Process{
+		Cwd:     "/",
+		Env:     []string{"PATH=" + held.GuestPath, "GOMAXPROCS=2"},
+		Rlimits: rlimits(b.Limits),
+	}
+	if b.Rung == rung.Container {
+		// What a plain container gives root: Docker's fourteen default capabilities, and programs may gain by setuid.
+		caps := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
+			"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE"}
+		p.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
+	} else {
+		// rung-guest switches users and signals; it gives up SETPCAP, and its children everything, before user code exists.
+		caps := []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP"}
+		p.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps, Inheritable: caps, Ambient: caps}
+		p.NoNewPrivileges = true
+		guest.DropCaps = true
+		p.User = specs.User{UID: held.GuestUID, GID: held.GuestUID}
+	}
+	raw, err := json.Marshal(guest)
+	if err != nil {
+		panic(err) // a struct of plain fields always marshals
+	}
+	p.Args = []string{held.GuestInside, "serve", string(raw)}
+	return p
+}
+
+func rlimits(l rung.Limits) []specs.POSIXRlimit {
+	files := uint64(l.Files)
+	return []specs.POSIXRlimit{
+		{Type: "RLIMIT_NOFILE", Soft: files, Hard: files},
+		{Type: "RLIMIT_CORE"}, // a core file goes where the host's core_pattern says, outside
+		{Type: "RLIMIT_MEMLOCK", Soft: 64 << 10, Hard: 64 << 10},
+	}
+}
+
+// mounts are the kernel's own file systems; the tree with its work and home directories is mounted by the holder.
+func (b bundle) mounts() []specs.Mount {
+	list := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "strictatime", "mode=755", "size=64k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"}},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=" + held.TmpSize(b.Limits.Memory)}},
+		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777", "size=" + held.TmpSize(b.Limits.Memory)}},
+	}
+	if b.Rung == rung.Container {
+		list = append(list,
+			specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+			specs.Mount{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}})
+	}
+	return list
+}
+
+// filter sets the seccomp profile: compiled bytes for crun, which would need 29 ms to compile moby's profile; rules for
+// runc, which takes nothing else. RATIONALE.md, "Why does rung compile its own seccomp filters?"
+func (b bundle) filter(c *specs.Spec) {
+	profile := seccomp.Container
+	if b.Rung == rung.Hardened {
+		profile = seccomp.Hardened
+	}
+	c.Linux.Seccomp = &specs.LinuxSeccomp{}
+	if b.Runtime.Name == "crun" {
+		c.Annotations = map[string]string{"run.oci.seccomp_bpf_data": base64.StdEncoding.EncodeToString(seccomp.Filter(profile))}
+		c.Linux.Seccomp.DefaultAction = specs.ActErrno
+	} else if err := json.Unmarshal(seccomp.OCIJSON(profile), c.Linux.Seccomp); err != nil {
+		panic(err) // generated and tested
+	}
+	c.Linux.Seccomp.ListenerPath = b.listener
+}

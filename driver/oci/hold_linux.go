@@ -1,0 +1,98 @@
+package oci
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/driver/held"
+	"github.com/rung-dev/rung/internal/sys/holder"
+)
+
+// controlFD is the number of the control channel's descriptor inside: the first after stdio.
+const controlFD = 3
+
+// Hold builds the wall in the holder: the file tree, the bundle, the runtime's command.
+func Hold(w *holder.Workshop) (*holder.Wall, error) {
+	var s spec
+	if err := json.Unmarshal(w.Spec, &s); err != nil {
+		return nil, rung.Errorf(rung.KindInternal, "oci: %w", err)
+	}
+	root, err := s.Tree.Build(w)
+	if err != nil {
+		return nil, err
+	}
+	wall := &holder.Wall{}
+	b := bundle{spec: s, id: w.ID, root: root}
+	if s.Rung == rung.Hardened {
+		b.listener = filepath.Join(w.Dir, "notify.sock")
+		if wall.Notify, err = listen(b.listener); err != nil {
+			return nil, err
+		}
+	}
+	dir := filepath.Join(w.Dir, "bundle")
+	if err := b.write(dir); err != nil {
+		return nil, err
+	}
+	wall.Cmd = s.command(w, dir)
+	return wall, nil
+}
+
+// command runs the runtime in the foreground: its process lives as long as the container and cleans up after it.
+func (s *spec) command(w *holder.Workshop, bundle string) *exec.Cmd {
+	state := filepath.Join(w.Dir, "runtime")
+	var args []string
+	switch s.Runtime.Name {
+	case "crun":
+		// rung makes the control group and starts the runtime in it, so the runtime need not touch cgroups at all.
+		args = []string{"--root", state, "--cgroup-manager", "disabled", "run", "--preserve-fds", "1"}
+	case "runsc":
+		// Every way to the host that runsc could open is named shut, also where that is the default today.
+		args = []string{"--root", state, "--platform", "systrap", "--network", "none", "--ignore-cgroups",
+			"--host-uds", "none", "--host-fifo", "none", "--net-raw=false", "--overlay2", "none"}
+		if s.Rootless {
+			args = append(args, "--rootless")
+		}
+		args = append(args, "run", "--pass-fd", "3:3")
+	default:
+		args = []string{"--root", state, "run", "--preserve-fds", "1"}
+	}
+	args = append(args, "--bundle", bundle, w.ID)
+	return &exec.Cmd{
+		Path: s.Runtime.Path, Args: append([]string{s.Runtime.Name}, args...), Dir: w.Dir,
+		ExtraFiles: []*os.File{w.Control},
+		Env:        []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "XDG_RUNTIME_DIR=" + w.Dir},
+	}
+}
+
+// listen binds the socket on which the runtime hands over the seccomp listener.
+func listen(path string) (*os.File, error) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, rung.Errorf(rung.KindInternal, "oci: seccomp listener: %w", err)
+	}
+	defer l.Close()
+	l.SetUnlinkOnClose(false)
+	f, err := l.File()
+	if err != nil {
+		return nil, rung.Errorf(rung.KindInternal, "oci: seccomp listener: %w", err)
+	}
+	return f, nil
+}
+
+func (b bundle) write(dir string) error {
+	raw, err := json.Marshal(b.config())
+	if err == nil {
+		err = os.Mkdir(dir, 0o711)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600)
+	}
+	if err != nil {
+		return rung.Errorf(rung.KindInternal, "oci: write bundle: %w", err)
+	}
+	return nil
+}

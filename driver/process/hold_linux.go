@@ -1,0 +1,107 @@
+package process
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/driver/held"
+	"github.com/rung-dev/rung/internal/sys/holder"
+	"github.com/rung-dev/rung/internal/sys/seccomp"
+)
+
+// controlFD is the number of the control channel's descriptor inside: the first after stdio.
+const controlFD = 3
+
+// confinement is read by internal/guest/confine; a driver knows it only as what it writes.
+type confinement struct {
+	Root     string   `json:"root"`
+	Hostname string   `json:"hostname"`
+	Masked   []string `json:"masked"`
+	ReadOnly []string `json:"readonly"`
+	Rlimits  []rlimit `json:"rlimits"`
+	UID      int      `json:"uid"`
+	Writable []string `json:"writable"`
+	Devices  []string `json:"devices"`
+	Landlock int      `json:"landlock_abi"`
+	Seccomp  []byte   `json:"seccomp"`
+}
+
+type rlimit struct {
+	Resource int    `json:"resource"`
+	Value    uint64 `json:"value"`
+}
+
+// Hold builds the wall in the holder: the file tree and fresh namespaces. rung-guest, started as their first process,
+// enters the tree and confines itself before it serves anybody (internal/guest/confine).
+func Hold(w *holder.Workshop) (*holder.Wall, error) {
+	var s spec
+	if err := json.Unmarshal(w.Spec, &s); err != nil {
+		return nil, rung.Errorf(rung.KindInternal, "process: %w", err)
+	}
+	s.Tree.Devices = true
+	root, err := s.Tree.Build(w)
+	if err != nil {
+		return nil, err
+	}
+	guest := held.GuestConfig{ControlFD: controlFD, Init: true, DropCaps: true, User: held.User(s.Tree.UID), Workdir: "/work", Env: s.Env}
+	c := confinement{
+		Root: root, Hostname: w.ID, UID: held.GuestUID, Landlock: s.Landlock, Seccomp: seccomp.Filter(seccomp.Process),
+		Masked:   append(held.DefaultMasked(), held.MaskedPaths()...),
+		ReadOnly: held.DefaultReadOnly(),
+		Writable: []string{"/work", "/home/user", "/tmp", "/dev/shm", "/dev/pts"},
+		Devices:  held.Devices(),
+		Rlimits: []rlimit{
+			{unix.RLIMIT_NOFILE, uint64(s.Limits.Files)}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_MEMLOCK, 64 << 10},
+		},
+	}
+	if s.Base == 0 { // an ordinary user without subordinate ids: one id is all there is
+		c.UID, guest.User = 0, held.User(0)
+	}
+	if guest.Confine, err = json.Marshal(c); err != nil {
+		return nil, rung.Errorf(rung.KindInternal, "process: %w", err)
+	}
+	cmd := command(w, s.Tree.Guest, guest)
+	cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
+		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	mapIDs(cmd.SysProcAttr, s.Base)
+	return &holder.Wall{Cmd: cmd}, nil
+}
+
+func mapIDs(attr *syscall.SysProcAttr, base uint32) {
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(base), Size: held.IDCount}}
+	if base == 0 {
+		ids[0].Size = 1 // the holder's own user namespace has one id
+	}
+	attr.UidMappings, attr.GidMappings = ids, ids
+	attr.GidMappingsEnableSetgroups = base != 0
+	attr.Credential = &syscall.Credential{NoSetGroups: base == 0}
+}
+
+func command(w *holder.Workshop, guest string, config held.GuestConfig) *exec.Cmd {
+	raw, err := json.Marshal(config)
+	if err != nil {
+		panic(err) // a struct of plain fields always marshals
+	}
+	return &exec.Cmd{
+		Path: guest, Args: []string{held.GuestInside, "serve", string(raw)}, Dir: "/",
+		Env:         []string{"PATH=" + held.GuestPath, "GOMAXPROCS=2"},
+		ExtraFiles:  []*os.File{w.Control},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+}
+
+// HoldNone starts rung-guest with nothing around it.
+func HoldNone(w *holder.Workshop) (*holder.Wall, error) {
+	var s spec
+	if err := json.Unmarshal(w.Spec, &s); err != nil {
+		return nil, rung.Errorf(rung.KindInternal, "none: %w", err)
+	}
+	user := held.GuestUser{Name: "caller", UID: os.Geteuid(), GID: os.Getegid(), Home: w.Dir}
+	config := held.GuestConfig{ControlFD: controlFD, User: user, Workdir: w.Dir, Env: s.Env}
+	return &holder.Wall{Cmd: command(w, s.Tree.Guest, config)}, nil
+}
