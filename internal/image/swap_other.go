@@ -1,0 +1,5 @@
+//go:build !linux
+
+package image
+
+func swap(from, to string) error { return swapInSteps(from, to) }
