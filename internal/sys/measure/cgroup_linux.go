@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"bytes"
 	"path"
 
 	"github.com/rung-dev/rung"
@@ -15,18 +16,18 @@ const maxDepth = 16
 // readCgroup finds the caps as far as a cgroup file system is visible inside. Often none is, which is good, and the host
 // tells the caps instead.
 func (m *Measurement) readCgroup(r *reader) {
-	raw, err := r.read("self/cgroup")
-	if err != nil {
-		m.failCgroup(err.Error())
-		return
-	}
-	text := append([]byte(nil), raw...) // the buffer is reused below
 	dir, err := open(unix.AT_FDCWD, cgroupRoot, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		m.failCgroup("no cgroup is visible inside")
 		return
 	}
 	defer unix.Close(dir)
+	raw, err := r.read("self/cgroup")
+	if err != nil {
+		m.failCgroup(err.Error())
+		return
+	}
+	text := bytes.Clone(raw) // the buffer is reused below
 	if onCgroup(dir) == nil {
 		m.readUnified(r, dir, text)
 		return

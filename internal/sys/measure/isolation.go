@@ -32,6 +32,9 @@ func (m Measurement) Isolation(host HostFacts) rung.Isolation {
 	m.compare(host, &iso)
 	m.distrust(&iso)
 	for _, field := range slices.Sorted(maps.Keys(m.Errors)) {
+		if field == "namespaces" && iso.GVisor {
+			continue // told by the kernel being its own
+		}
 		iso.Notes = append(iso.Notes, "not measured inside: "+field+": "+m.Errors[field])
 	}
 	return iso
@@ -76,14 +79,14 @@ func (m Measurement) sources() map[string]string {
 		"uid", "gid", "uid_map", "capabilities", "bounding", "no_new_privs", "seccomp_mode", "seccomp_filters", "lsm",
 		"root_readonly", "namespaces", "kernel", "gvisor", "pids_max", "memory_max", "cpu_max", "interfaces", "descriptors",
 	} {
-		if _, bad := m.Errors[field]; !bad {
+		if _, bad := m.Errors[field]; !bad || field == "namespaces" {
 			s[field] = Inside
 		}
 	}
 	if m.BootID != "" {
 		s["shared_kernel"] = Inside
 	}
-	if len(m.Namespaces) == 0 {
+	if len(m.Namespaces) == 0 && !m.GVisor {
 		delete(s, "namespaces")
 	}
 	return s

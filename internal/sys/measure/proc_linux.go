@@ -7,8 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readCap is the most that is read of one /proc file. Only mountinfo comes near it.
-const readCap = 64 << 10
+// readCap is the most that is read of one small file. oneRead is what a file of /proc surely returns in its first read when
+// it is that short: the kernel fills a page with whole records, and no record of the files read here is half a page long.
+// So a first read shorter than oneRead is the whole file, which spares a call for each.
+const (
+	readCap = 8 << 10
+	oneRead = 2 << 10
+)
+
+// mountCap is the most that is read of mountinfo, whose lines can be long (overlay file systems name all their layers).
+const mountCap = 1 << 20
 
 // reader reads files below one descriptor of /proc, all into one buffer: what read returns is valid until the next call.
 type reader struct {
@@ -65,19 +73,45 @@ func (r *reader) readAt(dir int, name string, check func(int) error) ([]byte, er
 	if r.buf == nil {
 		r.buf = make([]byte, readCap)
 	}
-	n := 0
-	for n < len(r.buf) {
+	n, err := fill(fd, r.buf, oneRead)
+	return r.buf[:n], err
+}
+
+// mounts reads the process's mount table.
+func (r *reader) mounts() ([]Mount, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	fd, err := open(r.proc, "self/mountinfo", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	if err := onProc(fd); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, mountCap)
+	n, err := fill(fd, buf, 0)
+	if err != nil {
+		return nil, err
+	}
+	return ParseMountInfo(buf[:n])
+}
+
+// fill reads until the end, until buf is full, or until a read returns less than short.
+func fill(fd int, buf []byte, short int) (n int, err error) {
+	for n < len(buf) {
 		k := 0
-		err := retry(func() (e error) { k, e = unix.Read(fd, r.buf[n:]); return e })
+		err := retry(func() (e error) { k, e = unix.Read(fd, buf[n:]); return e })
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
-		if k <= 0 {
+		n += max(k, 0)
+		if k <= 0 || k < short {
 			break
 		}
-		n += k
 	}
-	return r.buf[:n], nil
+	return n, nil
 }
 
 func (r *reader) link(name string) (string, error) {

@@ -2,7 +2,11 @@
 
 package measure
 
-import "os"
+import (
+	"os"
+
+	"github.com/rung-dev/rung"
+)
 
 func self() Measurement {
 	m := Measurement{UID: os.Getuid(), GID: os.Getgid(), SeccompFilters: -1}
@@ -11,3 +15,7 @@ func self() Measurement {
 }
 
 func hostOnce() HostFacts { return HostFacts{} }
+
+func mounts() ([]Mount, error) {
+	return nil, rung.Errorf(rung.KindUnsupported, "only Linux can be measured")
+}
