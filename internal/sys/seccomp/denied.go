@@ -1,0 +1,138 @@
+package seccomp
+
+import (
+	"time"
+
+	"github.com/rung-dev/rung"
+)
+
+// Bounds of what is kept and reported about one sandbox's denied calls, for its whole life.
+const (
+	// maxKinds is how many kinds of attempts (call, telling argument, process) are kept apart.
+	maxKinds = 128
+	// reportEvery is how often one kind is reported at most.
+	reportEvery = 100 * time.Millisecond
+)
+
+// Other is the call name under which attempts are counted that would be too many kinds to keep apart.
+const Other = "other"
+
+// attempt is one reported call.
+type attempt struct {
+	nr      int
+	args    [6]uint64
+	pid     int
+	process func() string // reads the process's name; called only for the first of a kind
+	at      time.Time
+}
+
+// kind is what attempts are counted by.
+type kind struct {
+	nr, arg, pid int
+}
+
+// tally counts attempts by kind. Its memory and its reports are bounded whatever the sandbox does: the first maxKinds kinds
+// are kept with their process, as many again without, and all others together as Other.
+type tally struct {
+	report  func(rung.Denied)
+	entries map[kind]*entry
+	order   []*entry // by first attempt; reports go out in this order
+	apart   int      // entries that are kept with their process
+	dirty   int      // entries with attempts that were not reported
+}
+
+type entry struct {
+	denied   rung.Denied // Count is of attempts not yet reported
+	reported time.Time
+}
+
+func newTally(report func(rung.Denied)) *tally {
+	return &tally{report: report, entries: map[kind]*entry{}}
+}
+
+func (t *tally) add(a attempt) {
+	e := t.entry(a)
+	if e.denied.Count == 0 {
+		t.dirty++
+	}
+	e.denied.Count++
+	if a.at.Sub(e.reported) >= reportEvery {
+		t.send(e, a.at)
+	}
+}
+
+func (t *tally) entry(a attempt) *entry {
+	k := kind{a.nr, telling(a.nr, a.args), a.pid}
+	if e := t.entries[k]; e != nil {
+		return e
+	}
+	if t.apart < maxKinds {
+		t.apart++
+		return t.insert(k, a, Name(a.nr))
+	}
+	k.pid = -1 // any process: no process has this number
+	if e := t.entries[k]; e != nil {
+		return e
+	}
+	if len(t.entries) < 2*maxKinds {
+		return t.insert(k, a, Name(a.nr))
+	}
+	k = kind{-1, 0, -1}
+	if e := t.entries[k]; e != nil {
+		return e
+	}
+	return t.insert(k, a, Other)
+}
+
+func (t *tally) insert(k kind, a attempt, name string) *entry {
+	e := &entry{denied: rung.Denied{Syscall: name, Args: append([]uint64{}, a.args[:]...), PID: a.pid, First: a.at}}
+	if a.process != nil {
+		e.denied.Process = a.process()
+	}
+	t.entries[k] = e
+	t.order = append(t.order, e)
+	return e
+}
+
+// flush reports the kinds whose time has come, or all that were not reported, and returns when the next is due (zero when
+// none is).
+func (t *tally) flush(now time.Time, all bool) (next time.Time) {
+	if t.dirty == 0 {
+		return next
+	}
+	for _, e := range t.order {
+		if e.denied.Count == 0 {
+			continue
+		}
+		due := e.reported.Add(reportEvery)
+		if all || !now.Before(due) {
+			t.send(e, now)
+		} else if next.IsZero() || due.Before(next) {
+			next = due
+		}
+	}
+	return next
+}
+
+func (t *tally) send(e *entry, now time.Time) {
+	d := e.denied
+	d.Args = append([]uint64{}, d.Args...) // the receiver may keep it
+	e.reported, e.denied.Count = now, 0
+	t.dirty--
+	t.report(d)
+}
+
+// telling returns what of the arguments makes another kind of attempt: the address family of a socket, the namespaces of a
+// clone. Arguments of other calls are pointers or choices of the program, and would make every attempt a kind of its own.
+func telling(nr int, args [6]uint64) int {
+	switch Name(nr) {
+	case "socket":
+		return int(min(uint32(args[0]), 63))
+	case "clone":
+		return int(args[0] & cloneNamespaces)
+	}
+	return 0
+}
+
+// cloneNamespaces are the CLONE_NEW* flags of clone.
+const cloneNamespaces = 0x7e020000
