@@ -46,7 +46,7 @@ func (w *hostWriter) etc() {
 	for _, pattern := range publicTrees() {
 		w.copyTrees(pattern)
 	}
-	w.copyLinks("/etc/alternatives", func(name, _ string) bool { return !strings.HasSuffix(name, ".gz") }) // manual pages
+	w.alternatives()
 	w.certificates()
 }
 
@@ -65,7 +65,8 @@ func (w *hostWriter) accounts() {
 	w.file("/etc/shells", "/bin/sh\n/bin/bash\n")
 }
 
-// certificates copies the bundle, aliases it, and keeps the links by hash, which lead to public certificates below /usr.
+// certificates copies the bundle and puts links to it where other distributions have theirs. The links by hash beside it are
+// left out: three hundred files for the few programs that read no bundle.
 func (w *hostWriter) certificates() {
 	path, ok := caBundle(w.src)
 	if !ok {
@@ -81,24 +82,20 @@ func (w *hostWriter) certificates() {
 	w.link("certs/ca-certificates.crt", "/etc/ssl/cert.pem")
 	w.link("certs/ca-certificates.crt", "/etc/ssl/ca-bundle.pem")
 	w.link(caInside, "/etc/pki/tls/certs/ca-bundle.crt")
-	w.copyLinks("/etc/ssl/certs", func(name, target string) bool {
-		return name != filepath.Base(caInside) && (!strings.Contains(target, "/") ||
-			strings.HasPrefix(target, "/usr/share/ca-certificates/") || strings.HasPrefix(target, "/usr/local/share/ca-certificates/"))
-	})
 }
 
-// copyLinks copies the symbolic links of one directory, as they are, without following any.
-func (w *hostWriter) copyLinks(dir string, want func(name, target string) bool) {
+// alternatives copies the links that links in /usr/bin go through, except those of manual pages.
+func (w *hostWriter) alternatives() {
+	const dir = "/etc/alternatives"
 	entries, err := os.ReadDir(w.from(dir))
 	if err != nil {
 		return // this host has none
 	}
 	for _, e := range entries {
-		if w.err != nil || e.Type()&fs.ModeSymlink == 0 {
+		if e.Type()&fs.ModeSymlink == 0 || strings.HasSuffix(e.Name(), ".gz") {
 			continue
 		}
-		target, err := os.Readlink(filepath.Join(w.from(dir), e.Name()))
-		if err == nil && want(e.Name(), target) {
+		if target, err := os.Readlink(filepath.Join(w.from(dir), e.Name())); err == nil {
 			w.link(target, filepath.Join(dir, e.Name()))
 		}
 	}

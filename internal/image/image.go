@@ -62,7 +62,7 @@ type Template struct {
 	Format  int       `json:"format"` // of this file: see formatVersion
 	Name    string    `json:"name"`
 	Kind    Kind      `json:"kind"`
-	Digest  string    `json:"digest"` // sha256:… of the content's identity: the same digest is the same tree
+	Digest  string    `json:"digest"` // sha256:… of the content's identity; of the host's state for host
 	Created time.Time `json:"created"`
 	Source  Source    `json:"source"`
 	Arch    string    `json:"arch"` // in Go's words: amd64, arm64
@@ -78,7 +78,6 @@ type Template struct {
 	OwnerBase uint32   `json:"owner_base"`
 	Binds     []Bind   `json:"binds,omitempty"`
 	Notes     []string `json:"notes,omitempty"` // what is lost or changed against the source, in words
-	Inputs    []Input  `json:"inputs,omitempty"`
 
 	Root string `json:"-"` // absolute path of rootfs
 }
@@ -94,14 +93,6 @@ type Source struct {
 type Bind struct {
 	Source string `json:"source"`
 	Target string `json:"target"`
-}
-
-// Input is one file of the host that a host template was made from. Kept small and cheap: one Lstat each per run.
-type Input struct {
-	Path  string `json:"path"`
-	Mode  uint32 `json:"mode,omitempty"` // 0: it did not exist
-	Size  int64  `json:"size,omitempty"`
-	MTime int64  `json:"mtime_ns,omitempty"`
 }
 
 const (
