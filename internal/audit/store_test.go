@@ -1,0 +1,238 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rung-dev/rung"
+)
+
+func TestSaveLoadList(t *testing.T) {
+	s := open(t)
+	rec := sample("run-1")
+	path, err := s.Save(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if path != s.Path(rec) || !strings.HasSuffix(path, "/records/2026-11-29/run-1.json") {
+		t.Errorf("path %s", path)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	later := sample("run-2")
+	later.Started = later.Started.Add(time.Hour) // the next day
+	if _, err := s.Save(later); err != nil {
+		t.Fatal(err)
+	}
+	text, err := s.Load("run-1")
+	if err != nil || s.Verify(text) != nil {
+		t.Errorf("load: %v", err)
+	}
+	if list, err := s.List(0); err != nil || len(list) != 2 || list[0].ID != "run-2" || list[1].Path != path {
+		t.Errorf("list: %+v, %v", list, err)
+	}
+	if list, err := s.List(1); err != nil || len(list) != 1 || list[0].ID != "run-2" {
+		t.Errorf("list of one: %+v, %v", list, err)
+	}
+	if _, err := s.Load("nobody"); rung.KindOf(err) != rung.KindNotFound {
+		t.Error(err)
+	}
+	for _, bad := range []string{"../keys/record", "", ".tmp-x"} {
+		if _, err := s.Load(bad); rung.KindOf(err) != rung.KindInvalid {
+			t.Errorf("%q: %v", bad, err)
+		}
+		if _, err := s.Save(sample(bad)); rung.KindOf(err) != rung.KindInvalid {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func TestEmptyStore(t *testing.T) {
+	s := open(t)
+	if list, err := s.List(0); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+	if err := s.Prune(1, 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// put stores a record that looks as old as given.
+func put(t *testing.T, s *Store, n int, age time.Duration) {
+	t.Helper()
+	rec := sample(fmt.Sprintf("r%03d", n))
+	rec.Started = time.Now().Add(-age)
+	path, err := s.Save(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path, rec.Started, rec.Started); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPruneKeepsTheNewest(t *testing.T) {
+	s := open(t)
+	for n := range 40 {
+		put(t, s, n, time.Duration(n)*12*time.Hour)
+	}
+	for _, c := range []struct {
+		count int
+		bytes int64
+		want  int
+	}{{40, 1 << 40, 40}, {30, 1 << 40, 29}, {1 << 30, 20 * 1500, 0}} {
+		if err := s.Prune(c.count, c.bytes); err != nil {
+			t.Fatal(err)
+		}
+		list, err := s.List(0)
+		if err != nil || len(list) == 0 || list[0].ID != "r000" {
+			t.Fatalf("%v, %v", list, err)
+		}
+		total := int64(0)
+		for i, e := range list {
+			total += e.Size
+			if e.ID != fmt.Sprintf("r%03d", i) {
+				t.Errorf("%s at place %d", e.ID, i)
+			}
+		}
+		if c.want > 0 && len(list) != c.want || total > c.bytes {
+			t.Errorf("%+v: %d records of %d bytes are left", c, len(list), total)
+		}
+	}
+	days, err := os.ReadDir(filepath.Join(s.dir, recordDir))
+	if list, _ := s.List(0); err != nil || len(days) > len(list) {
+		t.Errorf("%d directories for %d records, %v", len(days), len(list), err)
+	}
+}
+
+func TestPruneRemovesWhatDeadWritersLeft(t *testing.T) {
+	s := open(t)
+	put(t, s, 1, 0)
+	dir := filepath.Join(s.dir, recordDir, time.Now().UTC().Format(dayForm))
+	fresh, stale := filepath.Join(dir, ".tmp-a"), filepath.Join(dir, ".tmp-b")
+	for _, f := range []string{fresh, stale} {
+		if err := os.WriteFile(f, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := time.Now().Add(-2 * staleTemp)
+	if err := os.Chtimes(stale, old, old); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Prune(10, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(fresh); err != nil {
+		t.Errorf("a live writer's file is gone: %v", err)
+	}
+	if _, err := os.Stat(stale); err == nil {
+		t.Error("a dead writer's file is still there")
+	}
+}
+
+// A full disk is told as such, keeps the record usable and leaves nothing half-written. /dev/full stands for the disk.
+func TestFullDisk(t *testing.T) {
+	s := open(t)
+	rec := sample("full")
+	dir := filepath.Dir(s.Path(rec))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// The open is refused (a link), so this only proves that the result survives a failed store.
+	if err := os.Symlink("/dev/full", filepath.Join(dir, ".tmp-full")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Save(rec); err == nil {
+		t.Error("stored through a link")
+	}
+	if text, err := Encode(rec); err != nil || s.Verify(text) != nil {
+		t.Errorf("the record is not usable: %v", err)
+	}
+	if err := stateError("store", os.NewSyscallError("write", syscall.ENOSPC)); rung.KindOf(err) != rung.KindExhausted || rung.HintOf(err) == "" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	s := open(t)
+	var wg sync.WaitGroup
+	for n := range 8 {
+		wg.Go(func() {
+			for range 25 {
+				if err := s.Event(EventRefused, map[string]any{"n": n, "text": strings.Repeat("x", 2000)}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := s.Event(EventDenied, map[string]any{"huge": strings.Repeat("x", maxEventLine)}); err != nil {
+		t.Fatal(err)
+	}
+	lines := readEvents(t, s, eventFile)
+	if len(lines) != 201 || !lines[200].Cut || lines[200].Fields != nil || lines[0].Kind != EventRefused {
+		t.Errorf("%d events, last %+v", len(lines), lines[len(lines)-1])
+	}
+}
+
+func readEvents(t *testing.T, s *Store, name string) []event {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []event
+	for line := range bytes.Lines(text) {
+		var e event
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatalf("%v in %.80q", err, line)
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+func TestEventRotation(t *testing.T) {
+	s := open(t)
+	for n := range 6 {
+		if err := s.Event("test", map[string]any{"n": n}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.rotate(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.rotate(1); err != nil { // no current file: nothing to do
+		t.Fatal(err)
+	}
+	for n := 1; n < eventFiles; n++ {
+		if e := readEvents(t, s, eventName(n)); len(e) != 1 || e[0].Fields["n"] != float64(6-n) {
+			t.Errorf("%s: %+v", eventName(n), e)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, eventName(eventFiles))); err == nil {
+		t.Error("more files than are kept")
+	}
+}
+
+func BenchmarkSave(b *testing.B) {
+	s := open(b)
+	n := 0
+	for b.Loop() {
+		n++
+		rec := sample(fmt.Sprintf("b%d", n%100))
+		rec.Stdout = strings.Repeat("a line of output\n", 200)
+		if _, err := s.Save(rec); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
