@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -39,11 +40,12 @@ func slurp(name string) (string, error) {
 		return "", rung.Errorf(rung.KindUnavailable, "detect control groups: %w", err).WithHint("mount /proc")
 	}
 	defer func() { _ = f.Close() }()
-	b, err := io.ReadAll(io.LimitReader(f, maxProc))
-	if err != nil {
+	// The kernel writes these files anew for each read, so few large reads.
+	b := bytes.NewBuffer(make([]byte, 0, 16<<10))
+	if _, err := b.ReadFrom(io.LimitReader(f, maxProc)); err != nil {
 		return "", rung.Errorf(rung.KindUnavailable, "detect control groups: read %s: %w", name, err)
 	}
-	return string(b), nil
+	return b.String(), nil
 }
 
 // root is the directory below which t's groups of this user live, made where that is ours to do. The returned text says

@@ -309,5 +309,5 @@ func BenchmarkStart(b *testing.B) {
 		}
 	}
 	b.Run("outside", func(b *testing.B) { run(b, (*exec.Cmd).Start) })
-	b.Run("inside", func(b *testing.B) { g := create(b, limits); run(b, g.Start) })
+	b.Run("inside", func(b *testing.B) { g := create(b, Limits{CPUs: 64, Memory: 1 << 30, PIDs: 64}); run(b, g.Start) })
 }
