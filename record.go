@@ -15,6 +15,7 @@ type Record struct {
 	Started    time.Time  `json:"started"`
 	ExitCode   int        `json:"exit_code"`
 	ExitReason ExitReason `json:"exit_reason"`
+	OOMKilled  bool       `json:"oom_killed"`      // the kernel killed something inside for the memory cap
 	Error      string     `json:"error,omitempty"` // rung's own error, when exit_reason is error
 	Stdout     string     `json:"stdout"`
 	Stderr     string     `json:"stderr"`

@@ -76,7 +76,7 @@ func (h Host) take(in *instance, spec driver.Spec, u *undo) (keep []*os.File, si
 		return nil, site, err
 	}
 	in.box = box
-	u.push(func() { in.forget() })
+	u.push(func() { _ = in.forget() }) // what cannot be removed keeps its directory for the next sweep
 	site.ID, site.Dir, site.Rootless = spec.ID, box.Dir, rootless()
 	slot, file, err := lock.AcquireSlot(h.RuntimeDir, spec.ID, busy)
 	if err != nil {

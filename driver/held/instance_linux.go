@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/rung-dev/rung"
@@ -59,17 +58,13 @@ func (in *instance) Destroy(ctx context.Context) error {
 
 // forget removes the sandbox's directory and gives its locks back.
 func (in *instance) forget() error {
-	err := os.RemoveAll(in.host.sandbox(in.id))
 	if in.slot != nil {
 		in.slot.Close()
 	}
 	if in.box != nil {
-		in.box.Lock.Close()
+		return in.box.Remove()
 	}
-	if err != nil {
-		return rung.Errorf(rung.KindInternal, "remove %s: %w", filepath.Base(in.id), err)
-	}
-	return nil
+	return in.host.removeDead(in.id)
 }
 
 // Inspect reads the caps of the control group back from the kernel.

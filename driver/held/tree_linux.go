@@ -48,10 +48,10 @@ func (t *Tree) mountStore(store, id string) error {
 	if t.Rootless {
 		// Inside the memory cap: a bigger one would only move the failure from ENOSPC to an out-of-memory kill.
 		size := min(t.Disk, t.Memory)
-		if err := mount.Tmpfs(store, mount.TmpfsOptions{Size: size, Inodes: disk.Inodes(size), Mode: 0o711}); err != nil {
+		if err := mount.Tmpfs(store, mount.TmpfsOptions{Size: size, Inodes: inodes(size), Mode: 0o711}); err != nil {
 			return err
 		}
-	} else if _, err := disk.Mount(ctx, t.StateDir, store, t.Disk, id); err != nil {
+	} else if _, err := (disk.Maker{StateDir: t.StateDir}).Mount(ctx, store, t.Disk, id); err != nil {
 		return err
 	}
 	for _, name := range []string{"work", "home"} {
@@ -98,7 +98,7 @@ func (t *Tree) mountTemplate(root, store string) error {
 func (t *Tree) bind(b driver.Bind, dst string) error {
 	o := mount.BindOptions{Nosuid: true, Nodev: true}
 	if !t.Rootless && t.Base != b.OwnerBase {
-		ns, err := userns.ForMapping(t.RuntimeDir, b.OwnerBase, t.Base, IDCount)
+		ns, err := userns.ForMapping(b.OwnerBase, t.Base, IDCount)
 		if err != nil {
 			return err
 		}
@@ -149,6 +149,9 @@ func (t *Tree) mountOwn(root, store string) error {
 	return mount.BindRO(t.Guest, filepath.Join(root, GuestInside), mount.BindOptions{Nosuid: true, Nodev: true})
 }
 
+// inodes bounds the files of a tmpfs as disks bound theirs: one per 16 KiB.
+func inodes(size int64) int64 { return min(max(size/(16<<10), 1024), 262144) }
+
 // Devices are the six device files of a sandbox's /dev.
 func Devices() []string {
 	return []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
@@ -180,7 +183,7 @@ func (t *Tree) mountDevices(root string) error {
 	if err := os.Mkdir(filepath.Join(dev, "shm"), 0o755); err != nil {
 		return rung.Errorf(rung.KindInternal, "sandbox /dev: %w", err)
 	}
-	tmp := mount.TmpfsOptions{Size: size, Inodes: disk.Inodes(size), Mode: 0o1777}
+	tmp := mount.TmpfsOptions{Size: size, Inodes: inodes(size), Mode: 0o1777}
 	if err := mount.Tmpfs(filepath.Join(root, "tmp"), tmp); err != nil {
 		return err
 	}

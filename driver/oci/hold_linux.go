@@ -84,7 +84,11 @@ func listen(path string) (*os.File, error) {
 }
 
 func (b bundle) write(dir string) error {
-	raw, err := json.Marshal(b.config())
+	doc, err := b.document()
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(doc)
 	if err == nil {
 		err = os.Mkdir(dir, 0o711)
 	}

@@ -37,7 +37,7 @@ type Order struct {
 	WallClock  time.Duration   `json:"wall_clock"` // from Ready; 0 = none
 	DropUID    int             `json:"drop_uid"`   // uid and gid to become once the wall stands; 0 = stay
 	HideV2     bool            `json:"hide_v2"`    // hide the cgroup v2 mount of a hybrid layout (crun refuses it)
-	OOMFiles   []string        `json:"oom_files"`  // files whose "oom_kill N" line tells out-of-memory kills
+	Cgroup     bool            `json:"cgroup"`     // the control group of that id exists: start the runtime in it
 	Spec       json.RawMessage `json:"spec"`       // for the Build
 }
 
@@ -65,12 +65,12 @@ type Wall struct {
 
 // message is one line of JSON between holder and client.
 type message struct {
-	Ready  *ready      `json:"ready,omitempty"`
-	Failed *failure    `json:"failed,omitempty"`
+	Ready  *ready       `json:"ready,omitempty"`
+	Failed *failure     `json:"failed,omitempty"`
 	Denied *rung.Denied `json:"denied,omitempty"`
-	Notice string      `json:"notice,omitempty"`
-	Ended  *Ended      `json:"ended,omitempty"`
-	Op     string      `json:"op,omitempty"` // client to holder: "destroy"
+	Notice string       `json:"notice,omitempty"`
+	Ended  *Ended       `json:"ended,omitempty"`
+	Op     string       `json:"op,omitempty"` // client to holder: "destroy"
 }
 
 type ready struct {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/sys/cgroup"
 	"github.com/rung-dev/rung/internal/sys/mount"
 	"github.com/rung-dev/rung/internal/sys/mux"
 )
@@ -44,7 +44,7 @@ type held struct {
 	cmd     *exec.Cmd
 	guest   *mux.Session
 	tail    *tail
-	oom     []*os.File
+	group   *cgroup.Group // nil without limits
 	mu      sync.Mutex
 	peers   []*peer // 'H' connections; guarded by mu
 	destroy chan struct{}
@@ -63,6 +63,15 @@ func (h *held) start(builds map[string]Build, begin time.Time) error {
 	build := builds[h.order.Kind]
 	if build == nil {
 		return rung.Errorf(rung.KindInternal, "holder: no build of kind %q", h.order.Kind)
+	}
+	if h.order.Cgroup {
+		layout, err := cgroup.Detect()
+		if err != nil {
+			return err
+		}
+		if h.group, err = layout.Open(h.order.ID); err != nil {
+			return err
+		}
 	}
 	if h.order.Namespaces {
 		if err := h.settle(); err != nil {
@@ -117,7 +126,7 @@ func (h *held) settle() error {
 	if h.order.HideV2 {
 		// Only this namespace's copy goes; the host keeps its mount.
 		if err := unix.Unmount("/sys/fs/cgroup/unified", unix.MNT_DETACH); err != nil {
-			if err := mount.Tmpfs("/sys/fs/cgroup", 4096, 8); err != nil {
+			if err := mount.Tmpfs("/sys/fs/cgroup", mount.TmpfsOptions{Size: 4096, Inodes: 8}); err != nil {
 				return rung.Errorf(rung.KindUnavailable, "hide the cgroup v2 mount of this hybrid layout: %w", err)
 			}
 		}
@@ -127,19 +136,16 @@ func (h *held) settle() error {
 
 // launch starts the runtime and gives up privileges before the first byte of the guest is read.
 func (h *held) launch(wall *Wall, mine, theirs *os.File) error {
-	for _, name := range h.order.OOMFiles {
-		f, err := os.Open(name)
-		if err != nil {
-			return rung.Errorf(rung.KindInternal, "holder: %w", err)
-		}
-		h.oom = append(h.oom, f)
-	}
 	h.cmd = wall.Cmd
 	if h.cmd.Stdout == nil {
 		h.cmd.Stdout, h.cmd.Stderr = h.tail, h.tail
 		h.cmd.WaitDelay = 100 * time.Millisecond
 	}
-	if err := h.cmd.Start(); err != nil {
+	start := h.cmd.Start
+	if h.group != nil {
+		start = func() error { return h.group.Start(h.cmd) }
+	}
+	if err := start(); err != nil {
 		return rung.Errorf(rung.KindUnavailable, "start %s: %w", h.cmd.Path, err)
 	}
 	theirs.Close()
@@ -229,20 +235,11 @@ func (h *held) end(e Ended) {
 	os.Exit(0)
 }
 
-func (h *held) oomKills() (n int64) {
-	buf := make([]byte, 4096)
-	for _, f := range h.oom {
-		size, err := f.ReadAt(buf, 0)
-		if err != nil && err != io.EOF {
-			continue
-		}
-		for line := range bytes.Lines(buf[:size]) {
-			if rest, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
-				v, _ := strconv.ParseInt(string(bytes.TrimSpace(rest)), 10, 64)
-				n += v
-			}
-		}
+func (h *held) oomKills() int64 {
+	if h.group == nil {
+		return 0
 	}
+	n, _ := h.group.OOMKills() // a kernel that does not count cannot tell; the limits say so
 	return n
 }
 

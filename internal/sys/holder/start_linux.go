@@ -289,4 +289,3 @@ func (l *Link) kill() {
 	case <-time.After(5 * time.Second):
 	}
 }
-

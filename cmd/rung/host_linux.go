@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/driver"
+	"github.com/rung-dev/rung/driver/held"
+	"github.com/rung-dev/rung/driver/oci"
+	"github.com/rung-dev/rung/driver/process"
+	"github.com/rung-dev/rung/internal/audit"
+	"github.com/rung-dev/rung/internal/image"
+	"github.com/rung-dev/rung/internal/policy"
+	"github.com/rung-dev/rung/internal/session"
+	"github.com/rung-dev/rung/internal/sys/holder"
+	"github.com/rung-dev/rung/internal/sys/measure"
+)
+
+// becomeHolder runs this process as a holder if it was started as one. Whoever started rung may have left descriptors open;
+// they end here at the latest, before any program is started.
+func becomeHolder() {
+	_ = unix.CloseRange(3, 1<<31, unix.CLOSE_RANGE_CLOEXEC) // Linux 5.11; older kernels rely on the runtimes' own sweep
+	if holder.Called() {
+		holder.Main(map[string]holder.Build{oci.Kind: oci.Hold, process.Kind: process.Hold, process.KindNone: process.HoldNone})
+	}
+}
+
+// host is everything rung keeps on this machine.
+type host struct {
+	held.Host
+	images *image.Store
+	audit  *audit.Store
+}
+
+func openHost(a *app) (*host, error) {
+	state, runtime, err := places()
+	if err != nil {
+		return nil, err
+	}
+	h := &host{Host: held.Host{StateDir: state, RuntimeDir: runtime, Guest: held.FindProgram("rung-guest")}}
+	if err := os.MkdirAll(state, 0o755); err != nil {
+		return nil, rung.Errorf(rung.KindUnavailable, "state directory: %w", err).WithHint("set RUNG_STATE_DIR to a directory you can write to")
+	}
+	h.images = image.Open(state)
+	if h.audit, err = audit.Open(state); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// places are the state and runtime directories: fixed ones for root, XDG's for an ordinary user.
+func places() (state, runtime string, err error) {
+	if os.Geteuid() == 0 {
+		state, runtime = "/var/lib/rung", "/run/rung"
+	} else {
+		home := os.Getenv("XDG_STATE_HOME")
+		if home == "" {
+			user, err := os.UserHomeDir()
+			if err != nil && os.Getenv("RUNG_STATE_DIR") == "" {
+				return "", "", rung.Errorf(rung.KindUnavailable, "state directory: %w", err).WithHint("set RUNG_STATE_DIR")
+			}
+			home = filepath.Join(user, ".local", "state")
+		}
+		state = filepath.Join(home, "rung")
+		if runtime = os.Getenv("XDG_RUNTIME_DIR"); runtime != "" {
+			runtime = filepath.Join(runtime, "rung")
+		} else {
+			runtime = fmt.Sprintf("/tmp/rung-%d", os.Geteuid())
+		}
+	}
+	if v := os.Getenv("RUNG_STATE_DIR"); v != "" {
+		state = v
+	}
+	if v := os.Getenv("RUNG_RUNTIME_DIR"); v != "" {
+		runtime = v
+	}
+	if !filepath.IsAbs(state) || !filepath.IsAbs(runtime) {
+		return "", "", rung.Errorf(rung.KindInvalid, "RUNG_STATE_DIR and RUNG_RUNTIME_DIR must be absolute paths")
+	}
+	return state, runtime, nil
+}
+
+// driver returns the driver of a rung; nil for rungs that this version does not have.
+func (h *host) driver(r rung.Rung) driver.Driver {
+	switch r {
+	case rung.None, rung.Process:
+		return process.New(r, h.Host)
+	case rung.Container, rung.Hardened, rung.GVisor:
+		return oci.New(r, h.Host, oci.ForRung(r))
+	}
+	return nil
+}
+
+// check asks a rung's driver whether this host can.
+func (h *host) check(ctx context.Context, r rung.Rung) (driver.Status, policy.Availability) {
+	d := h.driver(r)
+	if d == nil {
+		return driver.Status{}, policy.Availability{Why: "not in this version of rung", Remedy: "a later version"}
+	}
+	st, err := d.Check(ctx)
+	if err != nil {
+		return st, policy.Availability{Why: err.Error(), Remedy: rung.HintOf(err)}
+	}
+	return st, policy.Availability{OK: true}
+}
+
+// choose lets the policy decide, and leaves an event where it refuses or an exception is used.
+func (h *host) choose(ctx context.Context, c *runCmd, threat rung.Threat) (policy.Decision, driver.Status, error) {
+	req := policy.Request{Threat: threat, Pinned: rung.Rung(c.Rung), AcceptLower: rung.Rung(c.AcceptLower), IKnow: c.IKnow}
+	for _, name := range []string{c.Rung, c.AcceptLower} {
+		if name == "" {
+			continue
+		}
+		if _, err := rung.ParseRung(name); err != nil {
+			return policy.Decision{}, driver.Status{}, err
+		}
+	}
+	available := map[rung.Rung]policy.Availability{}
+	status := map[rung.Rung]driver.Status{}
+	for _, r := range policy.Candidates(req) {
+		status[r], available[r] = h.check(ctx, r)
+	}
+	d := policy.Decide(req, available)
+	var event error
+	switch {
+	case !d.Allowed:
+		event = h.audit.Event(audit.EventRefused, map[string]any{"threat": threat, "pinned": c.Rung, "reasons": d.Reasons})
+	case d.Accepted != "":
+		event = h.audit.Event(audit.EventAcceptedLower, map[string]any{"threat": threat, "accepted": d.Accepted})
+	}
+	if err := d.Err(); err != nil {
+		return d, driver.Status{}, err
+	}
+	if event != nil {
+		return d, driver.Status{}, rung.Errorf(rung.KindUnavailable, "the exception could not be recorded, so it is not granted: %w", event)
+	}
+	return d, status[d.Rung], nil
+}
+
+// run is `rung run` after its arguments are understood.
+func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (int, error) {
+	decision, status, err := h.choose(ctx, c, t.Threat)
+	if err != nil {
+		return 0, err
+	}
+	tmpl, release, err := h.images.Use(ctx, c.Template)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	t.ID, t.Rung, t.Accepted, t.Template = newID(), decision.Rung, decision.Accepted, forDriver(tmpl)
+	t.Env = append(append([]string{}, tmpl.Env...), t.Env...)
+	if !c.JSON {
+		t.Stdout, t.Stderr = a.out, a.err
+	}
+	interrupts, stop := notify()
+	defer stop()
+	t.Interrupts = interrupts
+	d := h.driver(decision.Rung)
+	r := session.Runner{
+		Driver: d, Info: rung.DriverInfo{Name: d.Info().Name, Version: status.Version}, Merge: merge,
+		Grace: session.DefaultGrace, Drain: session.DefaultDrain,
+	}
+	swept := h.sweep(ctx)
+	rec, err := r.Run(ctx, t)
+	where, saved := h.save(rec)
+	<-swept
+	if c.JSON {
+		if e := printJSON(a.out, rec); e != nil && err == nil {
+			err = e
+		}
+	}
+	c.report(a, rec, where)
+	return rec.ExitCode, errors.Join(err, saved)
+}
+
+// sweep removes what killed runs left behind, beside the run itself.
+func (h *host) sweep(ctx context.Context) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = h.Sweep(ctx, false) // what cannot be removed now is found by the next run and told by rung reap
+	}()
+	return done
+}
+
+func (h *host) save(rec *rung.Record) (string, error) {
+	if len(rec.Denied) > 0 {
+		if err := h.audit.Event(audit.EventDenied, map[string]any{"id": rec.ID, "denied": rec.Denied}); err != nil {
+			return "not stored", rung.Errorf(rung.KindUnavailable, "the run is done, but its denied calls could not be logged: %w", err)
+		}
+	}
+	path, err := h.audit.Save(rec)
+	if err != nil {
+		return "not stored", rung.Errorf(rung.KindUnavailable, "the run is done, but its record could not be stored: %w", err)
+	}
+	return path, nil
+}
+
+func forDriver(t image.Template) driver.Template {
+	d := driver.Template{Name: t.Name, Digest: t.Digest, Root: t.Root, OwnerBase: t.OwnerBase}
+	for _, b := range t.Binds {
+		d.Binds = append(d.Binds, driver.Bind{Source: b.Source, Target: b.Target})
+	}
+	return d
+}
+
+// merge turns the guest's measurement into the record's form.
+func merge(inside json.RawMessage, fromHost *rung.Isolation) (*rung.Isolation, error) {
+	var m struct {
+		measure.Measurement
+		GuestUID int `json:"guest_uid"`
+		Landlock int `json:"landlock_abi"`
+	}
+	if err := json.Unmarshal(inside, &m); err != nil {
+		return nil, err
+	}
+	iso := m.Isolation(measure.Host())
+	iso.GuestUID, iso.Landlock = m.GuestUID, m.Landlock
+	if fromHost != nil {
+		measure.Merge(&iso, fromHost)
+	}
+	return &iso, nil
+}
+
+// newID names a sandbox: no dash and no upper case, since it becomes part of host names.
+func newID() string {
+	var b [10]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return "r" + strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))
+}
+
+// notify turns the signals by which an owner ends a run into wishes.
+func notify() (<-chan struct{}, func()) {
+	signals := make(chan os.Signal, 4)
+	wishes := make(chan struct{}, 4)
+	done := make(chan struct{})
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case <-signals:
+				select {
+				case wishes <- struct{}{}:
+				default: // enough wishes are waiting
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return wishes, func() { signal.Stop(signals); close(done) }
+}
+
+func findProgram(name string) string { return held.FindProgram(name) }
+
+const reapTimeout = 60 * time.Second

@@ -1,0 +1,57 @@
+// Command rung runs code nobody reviewed on the isolation boundary it deserves. All wiring of the system is written here:
+// which drivers exist, where things are kept, how decisions, sandboxes and records meet.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/rung-dev/rung"
+)
+
+// version is stamped by the linker.
+var version = "dev"
+
+func main() {
+	becomeHolder() // never returns when this process is a holder
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// app is one invocation: tests run it in process.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+func run(args []string, in io.Reader, out, err io.Writer) int {
+	a := &app{in: in, out: out, err: err}
+	// A closed reader of our output is an error to handle, not a reason to die before the sandbox is gone.
+	signal.Ignore(syscall.SIGPIPE)
+	code, e := a.dispatch(context.Background(), args)
+	if e != nil {
+		a.complain(e)
+		if code == 0 {
+			code = rung.ExitCode(e)
+		}
+	}
+	return code
+}
+
+// complain prints an error and, where there is one, what to do next.
+func (a *app) complain(err error) {
+	if errors.Is(err, errSilent) {
+		return
+	}
+	fmt.Fprintf(a.err, "rung: %v\n", err)
+	if hint := rung.HintOf(err); hint != "" {
+		fmt.Fprintf(a.err, "rung: try: %s\n", hint)
+	}
+}
+
+// errSilent ends a command whose failure has been told already.
+var errSilent = errors.New("already told")

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/session"
+)
+
+// runCmd is `rung run`.
+type runCmd struct {
+	Threat      string   `help:"What is known about the code: trusted, generated, untrusted, adversarial or compute." default:"generated" placeholder:"T"`
+	Rung        string   `help:"Pin the rung: process, container, hardened, gvisor (none: see below)." placeholder:"R"`
+	AcceptLower string   `help:"Accept this rung although the threat asks for a stronger one; it is recorded." placeholder:"RUNG"`
+	IKnow       bool     `name:"i-know-this-is-not-a-sandbox" help:"Needed for --rung none, which runs the code with your own rights."`
+	Template    string   `help:"Root file system to start from; see rung template list." default:"host" placeholder:"NAME"`
+	Lang        string   `help:"Run a program: python, javascript, typescript or bash; told by FILE's extension otherwise." placeholder:"LANG"`
+	Code        *string  `help:"The program itself, instead of FILE." placeholder:"TEXT"`
+	Env         []string `help:"Set an environment variable inside." sep:"none" placeholder:"K=V"`
+	In          []string `help:"Copy a file or directory in (never mounted), by default into /work." sep:"none" placeholder:"HOST[:PATH]"`
+	Out         []string `help:"Copy a file or directory out at the end; links are refused." sep:"none" placeholder:"PATH[:HOST]"`
+	JSON        bool     `name:"json" help:"Print one record instead of the output."`
+	Quiet       bool     `short:"q" help:"No line about the run on standard error."`
+
+	limitFlags `embed:""`
+
+	Args []string `arg:"" optional:"" passthrough:"partial" name:"FILE | -- CMD ARG" help:"A program file and its arguments, or a command; - reads the program from standard input."`
+}
+
+// Examples implements exampler.
+func (*runCmd) Examples() string {
+	return `  rung run --rung gvisor --lang python --code 'print(6*7)'
+  rung run --threat trusted --in data.csv --out result.json -- python3 /work/data.py
+  rung run --rung gvisor --memory 256MiB --timeout 10s script.js
+  echo 'console.log(1 as number)' | rung run --rung gvisor --lang typescript -
+  rung run --rung process --accept-lower process --json -- id
+`
+}
+
+// Run implements runner.
+func (c *runCmd) Run(ctx context.Context, a *app) (int, error) {
+	limits, err := c.limits()
+	if err != nil {
+		return 0, err
+	}
+	p, err := c.program(a)
+	if err != nil {
+		return 0, err
+	}
+	inputs, err := c.inputs()
+	if err != nil {
+		return 0, err
+	}
+	outputs, err := c.outputs()
+	if err != nil {
+		return 0, err
+	}
+	for _, kv := range c.Env {
+		if k, _, ok := strings.Cut(kv, "="); !ok || k == "" || strings.ContainsRune(kv, 0) {
+			return 0, rung.Errorf(rung.KindInvalid, "--env %s: not of the form NAME=VALUE", oneLine(kv))
+		}
+	}
+	threat, err := rung.ParseThreat(c.Threat)
+	if err != nil {
+		return 0, err
+	}
+	h, err := openHost(a)
+	if err != nil {
+		return 0, err
+	}
+	t := session.Task{
+		Threat: threat, Command: p.command, Env: append(c.Env, p.env...), Limits: limits,
+		Inputs: append(inputs, p.inputs...), Outputs: outputs, Stdin: p.stdin,
+	}
+	return h.run(ctx, a, c, t)
+}
+
+// report tells one line about the run on standard error.
+func (c *runCmd) report(a *app, rec *rung.Record, where string) {
+	if c.Quiet || c.JSON {
+		return
+	}
+	end := fmt.Sprintf("exit %d", rec.ExitCode)
+	if rec.ExitReason != rung.Exited {
+		end = fmt.Sprintf("%s, %s", rec.ExitReason, end)
+	}
+	if n := deniedCalls(rec); n > 0 {
+		end += fmt.Sprintf(", %d denied calls", n)
+	}
+	fmt.Fprintf(a.err, "rung: %s, template %s, started in %.0f ms, ran %.0f ms, %s; record: %s\n",
+		rec.Rung, rec.Template, float64(rec.Timings.Create), float64(rec.Timings.Run), end, where)
+}
+
+func deniedCalls(rec *rung.Record) (n int64) {
+	for _, d := range rec.Denied {
+		n += d.Count
+	}
+	return n
+}
+
+// inputs reads HOST[:PATH]. The last colon splits, and only when what follows looks like a path inside, so that names with
+// colons can be written with an explicit path.
+func (c *runCmd) inputs() (list []session.Input, err error) {
+	for _, v := range c.In {
+		host, inside := splitPair(v)
+		if host == "" {
+			return nil, rung.Errorf(rung.KindInvalid, "--in %s: no host path", oneLine(v))
+		}
+		if _, err := os.Stat(host); err != nil {
+			return nil, rung.Errorf(rung.KindInvalid, "--in: %w", err)
+		}
+		list = append(list, session.Input{Host: host, Inside: inside})
+	}
+	return list, nil
+}
+
+func (c *runCmd) outputs() (list []session.Output, err error) {
+	for _, v := range c.Out {
+		inside, host := splitPair(v)
+		if inside == "" {
+			return nil, rung.Errorf(rung.KindInvalid, "--out %s: no path inside", oneLine(v))
+		}
+		list = append(list, session.Output{Inside: inside, Host: host})
+	}
+	return list, nil
+}
+
+func splitPair(v string) (left, right string) {
+	if i := strings.LastIndexByte(v, ':'); i > 0 && i < len(v)-1 {
+		return v[:i], v[i+1:]
+	}
+	return strings.TrimSuffix(v, ":"), ""
+}
+
+// wantsDashDash reports whether the command line has a -- of its own before the positional arguments: then they are a
+// command, never a program file.
+func wantsDashDash(args []string) bool { return slices.Contains(args, "--") }
+
+// stdinOf returns the command's standard input: ours, unless it was the program's source.
+func stdinOf(in io.Reader) io.Reader {
+	f, ok := in.(*os.File)
+	if !ok {
+		return in
+	}
+	if _, err := f.Stat(); err != nil {
+		return nil // closed before we started
+	}
+	return f
+}
+
+var errNoProgram = rung.Errorf(rung.KindInvalid, "nothing to run").
+	WithHint("give a program file, --code TEXT with --lang, or a command after --; see rung run --help")
+
+// interrupted is how a broken pipe on our own output is told from the sandbox's failure.
+func interrupted(err error) bool { return errors.Is(err, os.ErrClosed) }
+
+const stripTimeout = 30 * time.Second

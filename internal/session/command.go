@@ -1,0 +1,202 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/client"
+)
+
+// command runs the task's command to its end, whoever brings that about, and fills the record's exit. The error is rung's
+// own failure, never the command's.
+func (r *run) command(ctx context.Context) error {
+	stop := make(chan struct{}, 1)
+	r.cap = &capped{left: r.task.Limits.Output, stop: func() {
+		select {
+		case stop <- struct{}{}:
+		default:
+		}
+	}}
+	clock := time.NewTimer(r.task.Limits.Timeout)
+	defer clock.Stop()
+	stream, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p, err := r.guest.Start(stream, r.spec())
+	if err != nil {
+		return notStarted(err, r.task.Command)
+	}
+	go r.feed(stream, p)
+	done := make(chan ended, 1)
+	out, errs := r.sinks()
+	go func() {
+		exit, err := p.Wait(r.cap.writer(out), r.cap.writer(errs))
+		done <- ended{exit, err}
+	}()
+	e := r.await(ctx, p, clock.C, stop, done)
+	r.rec.Truncated = r.cap.isOver()
+	return e
+}
+
+type ended struct {
+	exit client.Exit
+	err  error
+}
+
+func (r *run) spec() client.Cmd {
+	env := map[string]string{}
+	for _, kv := range r.task.Env {
+		k, v, _ := strings.Cut(kv, "=")
+		env[k] = v
+	}
+	return client.Cmd{Path: r.task.Command[0], Args: r.task.Command[1:], Env: env, Stdin: r.task.Stdin != nil}
+}
+
+// notStarted gives the shell's exit codes for a command that cannot run: 127 not found, 126 found but not executable, as an
+// error of the request.
+func notStarted(err error, command []string) error {
+	return rung.Errorf(rung.KindOf(err), "start %q: %w", command[0], err).
+		WithHint("is it in the template? `rung template inspect` tells; give an absolute path or install it there")
+}
+
+func (r *run) sinks() (out, errs io.Writer) {
+	if r.task.Stdout != nil {
+		return r.task.Stdout, r.task.Stderr
+	}
+	return &r.out, &r.errs
+}
+
+// await waits for the first of: the command's end, the clock, the output cap, the owner's wish, the sandbox's end.
+func (r *run) await(ctx context.Context, p *client.Process, clock <-chan time.Time, stop <-chan struct{}, done <-chan ended) error {
+	wishes := 0
+	var grace <-chan time.Time
+	for {
+		select {
+		case e := <-done:
+			return r.exited(e, wishes)
+		case <-clock:
+			r.cut(ctx, p, done)
+			r.exit(rung.TimedOut, rung.ExitTimeout)
+			return nil
+		case <-stop:
+			r.cut(ctx, p, done)
+			if r.cap.isBroken() != nil {
+				r.exit(rung.Killed, exitSIGPIPE)
+				return nil
+			}
+			r.exit(rung.Limit, rung.ExitKilled)
+			return nil
+		case <-r.task.Interrupts:
+			if wishes++; wishes > 1 {
+				r.exit(rung.Killed, rung.ExitKilled)
+				return nil
+			}
+			grace = time.After(r.Grace)
+			go r.terminate(ctx, p)
+		case <-grace:
+			r.exit(rung.Killed, rung.ExitKilled)
+			return nil
+		case <-ctx.Done():
+			r.exit(rung.Killed, rung.ExitKilled)
+			return ctx.Err()
+		}
+	}
+}
+
+// exitSIGPIPE is what a command gets when nobody reads its output: 128+SIGPIPE.
+const exitSIGPIPE = 128 + 13
+
+func (r *run) exit(reason rung.ExitReason, code int) { r.rec.ExitReason, r.rec.ExitCode = reason, code }
+
+// terminate asks the command to end.
+func (r *run) terminate(ctx context.Context, p *client.Process) {
+	ctx, cancel := context.WithTimeout(ctx, r.Grace)
+	defer cancel()
+	_ = p.Signal(ctx, client.SIGTERM) // if it cannot be asked, the grace time ends it
+}
+
+// cut ends the command's whole tree and waits a moment for output that is on its way. It is a courtesy to the output only:
+// whatever the guest does now, the sandbox's end follows.
+func (r *run) cut(ctx context.Context, p *client.Process, done <-chan ended) {
+	ctx, cancel := context.WithTimeout(ctx, r.Drain)
+	defer cancel()
+	go func() { _ = p.Signal(ctx, client.SIGKILL) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// exited takes the guest's word for how its process ended; judge corrects it by what the host saw.
+func (r *run) exited(e ended, wishes int) error {
+	if e.err != nil {
+		return r.lost(e.err)
+	}
+	switch {
+	case e.exit.Signal != 0:
+		r.exit(rung.Signaled, 128+e.exit.Signal)
+	default:
+		r.exit(rung.Exited, e.exit.Code)
+	}
+	if wishes > 0 {
+		r.rec.ExitReason = rung.Killed
+	}
+	return nil
+}
+
+// lost is the end of a run whose guest went silent: the sandbox ended, or the guest was broken by what it ran. The holder
+// tells which; until it does, this is an error.
+func (r *run) lost(err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	end, werr := r.inst.Wait(ctx)
+	if werr != nil {
+		return rung.Errorf(rung.KindInternal, "the guest went silent: %w", err)
+	}
+	switch {
+	case end.OOM:
+		r.exit(rung.OOM, rung.ExitKilled)
+		return nil
+	case end.Reason == rung.TimedOut:
+		r.exit(rung.TimedOut, rung.ExitTimeout)
+		return nil
+	}
+	r.exit(rung.Killed, rung.ExitKilled)
+	r.rec.Error = strings.TrimSpace("the sandbox ended under the command: " + end.Detail)
+	return nil
+}
+
+// feed copies the owner's input to the command until either ends. A command that ends without reading is no error.
+func (r *run) feed(ctx context.Context, p *client.Process) {
+	if r.task.Stdin == nil {
+		return
+	}
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := r.task.Stdin.Read(buf)
+		if n > 0 && p.Write(ctx, buf[:n]) != nil {
+			return
+		}
+		if err != nil {
+			if !errors.Is(err, context.Canceled) {
+				_ = p.CloseStdin(ctx)
+			}
+			return
+		}
+	}
+}
+
+func (c *capped) isOver() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.over
+}
+
+func (c *capped) isBroken() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.broken
+}

@@ -1,0 +1,109 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/rung-dev/rung"
+)
+
+// copyIn copies one input. A directory is walked below os.Root: links inside it that stay inside are followed as files,
+// links that leave it are refused, and nothing is ever mounted.
+func (r *run) copyIn(ctx context.Context, in Input) error {
+	if in.Host == "" {
+		return r.put(ctx, in.Inside, bytes.NewReader(in.Data), in.Mode)
+	}
+	st, err := os.Stat(in.Host)
+	if err != nil {
+		return rung.Errorf(rung.KindInvalid, "copy in: %w", err)
+	}
+	inside := in.Inside
+	if inside == "" {
+		abs, err := filepath.Abs(in.Host)
+		if err != nil {
+			return rung.Errorf(rung.KindInvalid, "copy in %q: %w", in.Host, err)
+		}
+		inside = filepath.Base(abs)
+	}
+	if !st.IsDir() {
+		return r.copyFileIn(ctx, in.Host, inside)
+	}
+	root, err := os.OpenRoot(in.Host)
+	if err != nil {
+		return rung.Errorf(rung.KindInvalid, "copy in: %w", err)
+	}
+	defer root.Close()
+	if err := r.guest.Mkdir(ctx, within(inside)); err != nil && rung.KindOf(err) != rung.KindExists {
+		return rung.Errorf(rung.KindOf(err), "copy in %q: %w", in.Host, err)
+	}
+	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return rung.Errorf(rung.KindInvalid, "copy in %q: %w", in.Host, err)
+		}
+		return r.copyEntry(ctx, root, name, path.Join(inside, name), d)
+	})
+}
+
+func (r *run) copyEntry(ctx context.Context, root *os.Root, name, inside string, d fs.DirEntry) error {
+	if d.IsDir() {
+		if name == "." {
+			return nil
+		}
+		if err := r.guest.Mkdir(ctx, within(inside)); err != nil && rung.KindOf(err) != rung.KindExists {
+			return rung.Errorf(rung.KindOf(err), "copy in %q: %w", name, err)
+		}
+		return nil
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return rung.Errorf(rung.KindInvalid, "copy in %q: %w", name, err).
+			WithHint("links out of the directory are not followed; copy what they point to as an input of its own")
+	}
+	defer f.Close()
+	return r.send(ctx, f, name, inside)
+}
+
+func (r *run) copyFileIn(ctx context.Context, host, inside string) error {
+	f, err := os.OpenFile(host, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return rung.Errorf(rung.KindInvalid, "copy in: %w", err)
+	}
+	defer f.Close()
+	return r.send(ctx, f, host, inside)
+}
+
+// send copies an open file; what is neither file nor directory is refused, so that no fifo can hang a run.
+func (r *run) send(ctx context.Context, f *os.File, name, inside string) error {
+	st, err := f.Stat()
+	if err != nil {
+		return rung.Errorf(rung.KindInvalid, "copy in %q: %w", name, err)
+	}
+	if !st.Mode().IsRegular() {
+		return rung.Errorf(rung.KindInvalid, "copy in %q: neither a file nor a directory", name)
+	}
+	if st.Size() > r.task.Limits.Disk {
+		return rung.Errorf(rung.KindExhausted, "copy in %q: %s is more than the disk of %s", name,
+			rung.FormatBytes(st.Size()), rung.FormatBytes(r.task.Limits.Disk)).WithHint("raise --disk")
+	}
+	return r.put(ctx, inside, io.LimitReader(f, st.Size()), uint32(st.Mode().Perm()))
+}
+
+func (r *run) put(ctx context.Context, inside string, content io.Reader, mode uint32) error {
+	if err := r.guest.Create(ctx, within(inside), content, mode); err != nil {
+		return rung.Errorf(rung.KindOf(err), "copy in to %q: %w", inside, err)
+	}
+	return nil
+}
+
+// within makes a path inside absolute: relative ones start in the work directory.
+func within(p string) string {
+	if path.IsAbs(p) {
+		return path.Clean(p)
+	}
+	return path.Join("/work", p)
+}
