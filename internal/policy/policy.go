@@ -73,9 +73,9 @@ const (
 
 // Reason is one step of the decision, about one rung or (Rung "") about the request.
 type Reason struct {
-	Code Code
-	Rung rung.Rung
-	Text string
+	Code Code      `json:"code"`
+	Rung rung.Rung `json:"rung,omitempty"`
+	Text string    `json:"text"`
 }
 
 // Decision is the outcome. Rung is "" unless Allowed.
