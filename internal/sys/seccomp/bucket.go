@@ -5,11 +5,13 @@ import (
 	"time"
 )
 
-// The supervisor's token bucket. A denied call costs the host some ten microseconds, so this bounds what a sandbox can make
-// the host compute to a few per cent of one core; beyond it the attempts wait.
+// The supervisor's token bucket. Beyond it the attempts wait, so that a sandbox can make the host compute for it only as
+// much as 2,000 answers a second cost.
 const (
 	answerBurst = 256
 	answerEvery = 500 * time.Microsecond
+	// answerBatch is how many tokens an empty bucket waits for: sleeping for each answer costs more than answering.
+	answerBatch = 32
 )
 
 // bucket spreads answers over time: one token each answerEvery, at most answerBurst of them saved.
@@ -28,15 +30,15 @@ func (b *bucket) take(now time.Time) time.Duration {
 	if b.tokens >= 0 {
 		return 0
 	}
-	return b.last.Add(time.Duration(-b.tokens) * answerEvery).Sub(now)
+	return b.last.Add(answerBatch * answerEvery).Sub(now)
 }
 
-// clean makes a name that a hostile process chose fit for a log: printable ASCII, without the final newline.
-func clean(b []byte) string {
+// clean makes a name that a hostile process chose fit for a log: printable ASCII.
+func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x20 || r > 0x7e {
 			return '?'
 		}
 		return r
-	}, strings.TrimSuffix(string(b), "\n"))
+	}, s)
 }

@@ -21,8 +21,8 @@ const Other = "other"
 type attempt struct {
 	nr      int
 	args    [6]uint64
-	pid     int
-	process func() string // reads the process's name; called only for the first of a kind
+	tid     int                  // the thread that made it
+	process func() (int, string) // looks up the thread's process and its name; called only for what may be a new kind
 	at      time.Time
 }
 
@@ -36,9 +36,9 @@ type kind struct {
 type tally struct {
 	report  func(rung.Denied)
 	entries map[kind]*entry
-	order   []*entry // by first attempt; reports go out in this order
-	apart   int      // entries that are kept with their process
-	dirty   int      // entries with attempts that were not reported
+	threads map[kind]*entry // the same by thread, so that a process is looked up once for each of its threads
+	order   []*entry        // by first attempt; reports go out in this order
+	dirty   int             // entries with attempts that were not reported
 }
 
 type entry struct {
@@ -47,7 +47,7 @@ type entry struct {
 }
 
 func newTally(report func(rung.Denied)) *tally {
-	return &tally{report: report, entries: map[kind]*entry{}}
+	return &tally{report: report, entries: map[kind]*entry{}, threads: map[kind]*entry{}}
 }
 
 func (t *tally) add(a attempt) {
@@ -62,33 +62,40 @@ func (t *tally) add(a attempt) {
 }
 
 func (t *tally) entry(a attempt) *entry {
-	k := kind{a.nr, telling(a.nr, a.args), a.pid}
-	if e := t.entries[k]; e != nil {
+	k := kind{a.nr, telling(a.nr, a.args), a.tid}
+	if e := t.threads[k]; e != nil {
 		return e
 	}
-	if t.apart < maxKinds {
-		t.apart++
-		return t.insert(k, a, Name(a.nr))
+	if len(t.threads) < maxKinds {
+		pid, name := a.process()
+		e := t.entries[kind{k.nr, k.arg, pid}]
+		if e == nil {
+			e = t.insert(kind{k.nr, k.arg, pid}, a, Name(a.nr), name)
+		}
+		t.threads[k] = e
+		return e
 	}
-	k.pid = -1 // any process: no process has this number
+	k.pid = anyProcess
 	if e := t.entries[k]; e != nil {
 		return e
 	}
 	if len(t.entries) < 2*maxKinds {
-		return t.insert(k, a, Name(a.nr))
+		return t.insert(k, a, Name(a.nr), "")
 	}
-	k = kind{-1, 0, -1}
-	if e := t.entries[k]; e != nil {
+	if e := t.entries[other]; e != nil {
 		return e
 	}
-	return t.insert(k, a, Other)
+	return t.insert(other, a, Other, "")
 }
 
-func (t *tally) insert(k kind, a attempt, name string) *entry {
-	e := &entry{denied: rung.Denied{Syscall: name, Args: append([]uint64{}, a.args[:]...), PID: a.pid, First: a.at}}
-	if a.process != nil {
-		e.denied.Process = a.process()
-	}
+// anyProcess stands for all processes; no process has this number.
+const anyProcess = -1
+
+// other is the kind that takes what is too much.
+var other = kind{nr: -1, pid: anyProcess}
+
+func (t *tally) insert(k kind, a attempt, call, process string) *entry {
+	e := &entry{denied: rung.Denied{Syscall: call, Args: append([]uint64{}, a.args[:]...), PID: max(k.pid, 0), Process: process, First: a.at}}
 	t.entries[k] = e
 	t.order = append(t.order, e)
 	return e

@@ -22,7 +22,7 @@ const (
 // note is one attempt, waiting for its answer.
 type note struct {
 	id   uint64
-	pid  int
+	tid  int // the thread, in our pid namespace; 0 when it is not there
 	nr   int
 	args [6]uint64
 }
@@ -49,7 +49,7 @@ func (b *notes) receive(fd int) (note, error) {
 		return note{}, e
 	}
 	le := binary.NativeEndian
-	n := note{id: le.Uint64(b.in), pid: int(int32(le.Uint32(b.in[8:]))), nr: int(int32(le.Uint32(b.in[16:])))}
+	n := note{id: le.Uint64(b.in), tid: int(int32(le.Uint32(b.in[8:]))), nr: int(int32(le.Uint32(b.in[16:])))}
 	for i := range n.args {
 		n.args[i] = le.Uint64(b.in[32+8*i:])
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,8 +22,9 @@ import (
 // the number of further ones at most every 100 ms. There are never more than 257 kinds for one listener: what is too much
 // to keep apart by process is counted by call, and then under the name Other.
 //
-// At most 256 attempts are answered at once, and then 2,000 a second: under a flood the attempts wait, in the order in which
-// they came, which slows nobody who makes no such calls.
+// At most 256 attempts are answered at once, and then 2,000 a second, 32 at a time: under a flood the attempts wait, in the
+// order in which they came, which slows nobody who makes no such calls. Somebody has to hold a listener and call Supervise
+// at once: attempts that nobody answers wait without an end.
 //
 // The process id is the one that Supervise's own process sees in its pid namespace; 0 when it cannot see it.
 func Supervise(ctx context.Context, listener *os.File, report func(rung.Denied)) error {
@@ -141,7 +143,7 @@ func (s *supervisor) one(ctx context.Context, fd int) error {
 	if err := s.pause(ctx, s.bucket.take(now)); err != nil {
 		return err // unanswered; closing the listener answers with ENOSYS
 	}
-	s.tally.add(attempt{nr: n.nr, args: n.args, pid: n.pid, at: now, process: func() string { return s.process(fd, n) }})
+	s.tally.add(attempt{nr: n.nr, args: n.args, tid: n.tid, at: now, process: func() (int, string) { return s.process(fd, n) }})
 	if now.After(s.due) {
 		s.due = s.tally.flush(now, false)
 	}
@@ -153,23 +155,33 @@ func (s *supervisor) one(ctx context.Context, fd int) error {
 	return nil
 }
 
-// process reads the name of the process that made the attempt. While it waits for its answer its id cannot be given to
-// another; whether it still waited when the name was read is asked afterwards.
-func (s *supervisor) process(fd int, n note) string {
-	if n.pid <= 0 {
-		return ""
+// process looks up the process that made the attempt, and its name. While the thread waits for its answer its id cannot be
+// given to another; whether it still waited when its status was read is asked afterwards.
+func (s *supervisor) process(fd int, n note) (int, string) {
+	if n.tid <= 0 {
+		return 0, ""
 	}
-	f, err := os.OpenFile("/proc/"+strconv.Itoa(n.pid)+"/comm", os.O_RDONLY, 0)
+	f, err := os.OpenFile("/proc/"+strconv.Itoa(n.tid)+"/status", os.O_RDONLY, 0)
 	if err != nil {
-		return ""
+		return n.tid, ""
 	}
 	defer func() { _ = f.Close() }() // opened for reading
-	var b [64]byte                   // the kernel's names have at most 15 bytes
+	var b [512]byte                  // Name and Tgid are in the first four lines
 	size, _ := f.Read(b[:])
 	if !s.notes.valid(fd, n.id) {
-		return ""
+		return n.tid, ""
 	}
-	return clean(b[:size])
+	pid, name := n.tid, ""
+	for line := range strings.Lines(string(b[:size])) {
+		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":\t")
+		if key == "Name" {
+			name = clean(value)
+		} else if v, err := strconv.Atoi(value); key == "Tgid" && err == nil {
+			pid = v
+			break
+		}
+	}
+	return pid, name
 }
 
 // pause waits before an answer while the bucket is empty.

@@ -27,7 +27,8 @@ var only = map[*arch.Info]map[string]uint32{
 func table(oci string, info *arch.Info) filter.Arch {
 	a := filter.Arch{OCI: oci, Audit: uint32(info.ID), Bit: uint32(info.SeccompMask), Numbers: map[string]uint32{}}
 	for nr, name := range info.SyscallNumbers {
-		a.Numbers[name] = uint32(nr)
+		// x32 has numbers of its own, the higher ones, for calls whose amd64 number means something else to it.
+		a.Numbers[name] = max(a.Numbers[name], uint32(nr))
 	}
 	maps.Copy(a.Numbers, later)
 	maps.Copy(a.Numbers, only[info])
