@@ -119,18 +119,25 @@ func decode(dir, name string, data []byte) (Template, error) {
 			t.Binds[i].Source = filepath.Join(dir, b.Source)
 		}
 	}
+	// Looked up now and not when the template was made, so that an update of the host's bundle shows up.
+	if bundle, ok := HostCABundle(); ok && t.Kind != Host {
+		t.Binds = append(t.Binds, Bind{Source: bundle, Target: caInside})
+	}
 	return t, nil
 }
 
-// encode is decode's reverse; dir is where Commit will move the template to or where it was read from.
+// encode writes a template.json; dir is where Commit will move the template to or where it was read from.
 func (t Template) encode(dir string) ([]byte, error) {
 	t.Format = formatVersion
-	binds := make([]Bind, len(t.Binds))
-	for i, b := range t.Binds {
+	var binds []Bind
+	for _, b := range t.Binds {
+		if b.Target == caInside {
+			continue // decode adds the one of the day
+		}
 		if rel, ok := strings.CutPrefix(b.Source, dir+"/"); ok {
 			b.Source = rel
 		}
-		binds[i] = b
+		binds = append(binds, b)
 	}
 	t.Binds = binds
 	data, err := json.MarshalIndent(t, "", "  ")
