@@ -29,6 +29,41 @@ type Maker struct {
 // root directory of the disk belongs to the caller and holds lost+found. KindUnavailable where this host cannot (not
 // root, no loop devices, no mke2fs), KindExhausted where it is full. On error nothing is left behind.
 func (m Maker) Mount(ctx context.Context, dir string, size int64, id string) (*Disk, error) {
+	loop, err := m.loop(ctx, size, id)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = loop.Close() }() // from here on the mount keeps it
+	if err := mount.FS("ext4", dir, options(loop)); err != nil {
+		return nil, wrap(err, "disk of %s", id)
+	}
+	return &Disk{Dir: dir, Device: loop.Name(), Size: size}, nil
+}
+
+// Detached makes the same disk and mounts it nowhere; mount.Attach does, in this process or in one that was passed the
+// file. So the disk can be made while the process that will use it is still starting. It needs Linux 5.2.
+func (m Maker) Detached(ctx context.Context, size int64, id string) (*os.File, error) {
+	loop, err := m.loop(ctx, size, id)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = loop.Close() }()
+	made, err := mount.NewFS("ext4", options(loop))
+	if err != nil {
+		return nil, wrap(err, "disk of %s", id)
+	}
+	return made, nil
+}
+
+// options are those of a disk nobody will ever see again: no barriers, and no background work to tidy it up for later.
+func options(loop *os.File) mount.FSOptions {
+	return mount.FSOptions{Source: loop.Name(), Nosuid: true, Nodev: true, Noatime: true, Params: []mount.Param{
+		{Key: "barrier", Value: "0"}, {Key: "noinit_itable"}, {Key: "no_prefetch_block_bitmaps"},
+	}}
+}
+
+// loop is a loop device that carries a new blank image.
+func (m Maker) loop(ctx context.Context, size int64, id string) (*os.File, error) {
 	if err := errors.Join(rung.ValidName(id), checkSize(size)); err != nil {
 		return nil, err
 	}
@@ -45,14 +80,7 @@ func (m Maker) Mount(ctx context.Context, dir string, size int64, id string) (*D
 	if err != nil {
 		return nil, wrap(err, "disk of %s", id)
 	}
-	defer func() { _ = loop.Close() }() // from here on the mount keeps it
-	err = mount.FS("ext4", dir, mount.FSOptions{Source: loop.Name(), Nosuid: true, Nodev: true, Noatime: true, Params: []mount.Param{
-		{Key: "barrier", Value: "0"}, {Key: "noinit_itable"}, {Key: "no_prefetch_block_bitmaps"},
-	}})
-	if err != nil {
-		return nil, wrap(err, "disk of %s", id)
-	}
-	return &Disk{Dir: dir, Device: loop.Name(), Size: size}, nil
+	return loop, nil
 }
 
 func checkSize(size int64) error {

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -186,6 +187,63 @@ func contains(list []Attached, device string) bool {
 		}
 	}
 	return false
+}
+
+// Made in one process, attached in the mount namespace of another that got the file, gone with that one.
+func TestDetachedDiskIsPassedOn(t *testing.T) {
+	private(t)
+	m, dir := maker(t), t.TempDir()
+	made, err := m.Detached(t.Context(), 8<<20, "test")
+	if rung.KindOf(err) == rung.KindUnavailable {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env, cmd.ExtraFiles = append(os.Environ(), attachTo+"="+dir), []*os.File{made}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
+	out, err := cmd.CombinedOutput()
+	if err != nil || string(out) != "attached\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+	if _, err := os.Stat(dir + "/made"); err == nil {
+		t.Error("the disk is seen outside")
+	}
+	_ = made.Close()
+	gone := time.Now().Add(5 * time.Second)
+	list, err := List()
+	for ; err == nil && len(ours(list)) > 0 && time.Now().Before(gone); list, err = List() {
+		runtime.Gosched()
+	}
+	if err != nil || len(ours(list)) > 0 {
+		t.Errorf("left: %v, %v", list, err)
+	}
+}
+
+// attachTo is set in a copy of the test program that stands for a holder.
+const attachTo = "RUNG_TEST_ATTACH_TO"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(attachTo); dir != "" {
+		err := errors.Join(mount.Private("/"), mount.Attach(os.NewFile(3, "disk"), dir), os.WriteFile(dir+"/made", nil, 0o600))
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println("attached")
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func ours(list []Attached) (mine []Attached) {
+	for _, a := range list {
+		if a.ID == "test" {
+			mine = append(mine, a)
+		}
+	}
+	return mine
 }
 
 func TestMakersSideBySide(t *testing.T) {

@@ -140,14 +140,22 @@ func bindOld(src, dst *os.File, o BindOptions) error {
 
 func procPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
-// verify checks the flags the kernel kept: MOUNT_ATTR_, ST_ and MS_ agree on the bits used here.
+// verify checks the flags of what is mounted at name, and takes it away again when the kernel did not keep them.
 func verify(fd int, name string, o BindOptions) error {
+	err := check(fd, name, o)
+	if err != nil {
+		_ = unix.Unmount(name, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	}
+	return err
+}
+
+// check compares flags: MOUNT_ATTR_, ST_ and MS_ agree on the bits used here.
+func check(fd int, name string, o BindOptions) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		return refused("verify mount", name, "statfs: ", err)
 	}
 	if want := o.attrs(); uint64(st.Flags)&want != want {
-		_ = unix.Unmount(name, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		return rung.Errorf(rung.KindUnverified, "mount %s: flags are %#x, lacking %#x", name, st.Flags, want&^uint64(st.Flags))
 	}
 	return nil
@@ -173,14 +181,17 @@ func refused(what, name, call string, err error) error {
 	if known, ok := errors.AsType[*rung.Error](err); ok {
 		return known
 	}
-	kind := rung.KindInternal
+	return rung.Errorf(kindOf(err), "%s %s: %s%w", what, name, call, err)
+}
+
+func kindOf(err error) rung.Kind {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		kind = rung.KindNotFound
+		return rung.KindNotFound
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENODEV), errors.Is(err, unix.EINVAL):
-		kind = rung.KindUnavailable
+		return rung.KindUnavailable
 	case errors.Is(err, unix.ENOSPC): // the namespace holds its maximum of mounts
-		kind = rung.KindExhausted
+		return rung.KindExhausted
 	}
-	return rung.Errorf(kind, "%s %s: %s%w", what, name, call, err)
+	return rung.KindInternal
 }

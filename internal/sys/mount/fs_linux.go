@@ -14,23 +14,47 @@ import (
 
 // FS mounts a file system of that type at dst, which must exist and not be a symbolic link.
 func FS(fstype, dst string, o FSOptions) error {
-	d, err := Open(dst)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = d.Close() }()
-	fd, err := newFS(fstype, o)
+	made, err := NewFS(fstype, o)
 	if errors.Is(err, unix.ENOSYS) {
+		d, err := Open(dst)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = d.Close() }()
 		return mountOld(fstype, d, o)
 	}
 	if err != nil {
 		return refused("mount "+fstype+" at", dst, "", err)
 	}
-	defer func() { _ = unix.Close(fd) }()
-	if err := attach(fd, d); err != nil {
-		return refused("mount "+fstype+" at", dst, "move_mount: ", err)
+	defer func() { _ = made.Close() }()
+	return Attach(made, dst)
+}
+
+// NewFS makes a file system and mounts it nowhere: it exists as long as the file is open, can be passed to another
+// process, and is put into that one's mount namespace by Attach. Its flags are verified here.
+func NewFS(fstype string, o FSOptions) (*os.File, error) {
+	fd, err := newFS(fstype, o)
+	if err != nil {
+		return nil, rung.Errorf(kindOf(err), "make %s: %w", fstype, err)
 	}
-	return verify(fd, dst, o.bind())
+	if err := check(fd, fstype, o.bind()); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), fstype), nil
+}
+
+// Attach mounts what NewFS made at dst, which must exist and not be a symbolic link. A mount is attached once.
+func Attach(made *os.File, dst string) error {
+	d, err := Open(dst)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	if err := attach(int(made.Fd()), d); err != nil {
+		return refused("mount "+made.Name()+" at", dst, "move_mount: ", err)
+	}
+	return nil
 }
 
 func (o FSOptions) bind() BindOptions {
