@@ -30,7 +30,7 @@ var layers = map[string][]string{
 	"api":                  {},
 	"client":               {".", "api", "internal/sys/mux", "internal/wire"},
 	"driver":               {"."},
-	"driver/drivertest":    {".", "driver", "client"},
+	"driver/drivertest":    {".", "driver", "api"},
 	"driver/fake":          {".", "driver"},
 	"driver/held":          {".", "driver", "internal/sys", "internal/image"}, // what drivers with a holder share; no driver itself
 	"driver/process":       {".", "driver", "driver/held", "internal/sys", "internal/image"},

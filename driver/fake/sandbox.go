@@ -192,5 +192,10 @@ func (i inspectable) Inspect(ctx context.Context) (*rung.Isolation, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return i.driver.config.Inspect(i.sandbox.spec), nil
+	select {
+	case <-i.sandbox.ended:
+		return nil, rung.Errorf(rung.KindConflict, "sandbox %s has ended", i.sandbox.spec.ID)
+	default:
+		return i.driver.config.Inspect(i.sandbox.spec), nil
+	}
 }
