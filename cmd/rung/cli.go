@@ -72,8 +72,10 @@ func (a *app) exec(ctx context.Context, c command, args []string) (code int, err
 	if err != nil {
 		return 0, rung.Errorf(rung.KindInvalid, "%w", err).WithHint("rung " + c.name + " --help")
 	}
-	if sub, ok := k.Selected().Target.Addr().Interface().(runner); k.Selected() != nil && ok {
-		g = sub
+	if node := k.Selected(); node != nil && node.Target.CanAddr() {
+		if sub, ok := node.Target.Addr().Interface().(runner); ok {
+			g = sub
+		}
 	}
 	return g.Run(ctx, a)
 }

@@ -137,25 +137,22 @@ func forward(events func(driver.Event)) func(*rung.Denied, string) {
 // helloTimeout bounds the guest's first answer.
 const helloTimeout = 30 * time.Second
 
-// hello waits for the guest's first answer: an HTTP request over the control channel.
+// hello waits for the guest's first answer: an HTTP request over the control channel. When it does not come, the holder's
+// account of the end says more than the broken connection does.
 func (in *instance) hello(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	bounded, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	ended := make(chan error, 1)
-	go func() {
-		if e, err := in.link.Wait(ctx); err == nil {
-			ended <- rung.Errorf(rung.KindUnavailable, "the sandbox ended before its guest answered: %s", firstLines(e.Detail))
-		}
-		cancel()
-	}()
-	err := in.health(ctx)
+	err := in.health(bounded)
 	if err == nil {
 		return nil
 	}
-	select {
-	case err := <-ended:
-		return err
-	default:
+	if ctx.Err() != nil {
+		return rung.Errorf(rung.KindConflict, "waiting for the guest: %w", ctx.Err())
+	}
+	last, done := context.WithTimeout(ctx, time.Second)
+	defer done()
+	if e, werr := in.link.Wait(last); werr == nil {
+		return rung.Errorf(rung.KindUnavailable, "the sandbox ended before its guest answered: %s", firstLines(e.Detail))
 	}
 	return rung.Errorf(rung.KindUnavailable, "the guest does not answer: %w", err)
 }

@@ -174,13 +174,13 @@ func (t *Tree) mountDevices(root string) error {
 			return err
 		}
 	}
-	links := map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+	links := map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 	for name, to := range links {
 		if err := os.Symlink(to, filepath.Join(dev, name)); err != nil {
 			return rung.Errorf(rung.KindInternal, "sandbox /dev: %w", err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(dev, "shm"), 0o755); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(dev, "shm"), 0o755), os.Mkdir(filepath.Join(dev, "pts"), 0o755)); err != nil {
 		return rung.Errorf(rung.KindInternal, "sandbox /dev: %w", err)
 	}
 	tmp := mount.TmpfsOptions{Size: size, Inodes: inodes(size), Mode: 0o1777}

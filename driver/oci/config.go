@@ -22,7 +22,7 @@ type bundle struct {
 // and gvisor nothing is left to a default that widens.
 func (b bundle) config() *specs.Spec {
 	c := &specs.Spec{
-		Version:  specs.Version,
+		Version:  "1.0.2", // nothing newer is used, and older runtimes refuse a newer version
 		Hostname: b.id,
 		Root:     &specs.Root{Path: b.root, Readonly: b.Rung != rung.Container},
 		Process:  b.process(),

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/rung-dev/rung"
-	"github.com/rung-dev/rung/driver/held"
 	"github.com/rung-dev/rung/internal/sys/holder"
 )
 

@@ -115,7 +115,7 @@ func (r *run) exit(reason rung.ExitReason, code int) { r.rec.ExitReason, r.rec.E
 func (r *run) terminate(ctx context.Context, p *client.Process) {
 	ctx, cancel := context.WithTimeout(ctx, r.Grace)
 	defer cancel()
-	_ = p.Signal(ctx, client.SIGTERM) // if it cannot be asked, the grace time ends it
+	_ = p.Terminate(ctx) // if it cannot be asked, the grace time ends it
 }
 
 // cut ends the command's whole tree and waits a moment for output that is on its way. It is a courtesy to the output only:
@@ -123,7 +123,7 @@ func (r *run) terminate(ctx context.Context, p *client.Process) {
 func (r *run) cut(ctx context.Context, p *client.Process, done <-chan ended) {
 	ctx, cancel := context.WithTimeout(ctx, r.Drain)
 	defer cancel()
-	go func() { _ = p.Signal(ctx, client.SIGKILL) }()
+	go func() { _ = p.Kill(ctx) }()
 	select {
 	case <-done:
 	case <-ctx.Done():
@@ -136,8 +136,10 @@ func (r *run) exited(e ended, wishes int) error {
 		return r.lost(e.err)
 	}
 	switch {
-	case e.exit.Signal != 0:
-		r.exit(rung.Signaled, 128+e.exit.Signal)
+	case e.exit.Signal() != 0:
+		r.exit(rung.Signaled, 128+e.exit.Signal())
+	case !e.exit.Exited:
+		r.exit(rung.Signaled, rung.ExitKilled)
 	default:
 		r.exit(rung.Exited, e.exit.Code)
 	}
@@ -177,16 +179,21 @@ func (r *run) feed(ctx context.Context, p *client.Process) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := r.task.Stdin.Read(buf)
-		if n > 0 && p.Write(ctx, buf[:n]) != nil {
+		if n > 0 && writeAll(p, buf[:n]) != nil {
 			return
 		}
 		if err != nil {
 			if !errors.Is(err, context.Canceled) {
-				_ = p.CloseStdin(ctx)
+				_ = p.CloseStdin()
 			}
 			return
 		}
 	}
+}
+
+func writeAll(w io.Writer, p []byte) error {
+	_, err := w.Write(p)
+	return err
 }
 
 func (c *capped) isOver() bool {

@@ -38,7 +38,7 @@ func (r *run) copyIn(ctx context.Context, in Input) error {
 		return rung.Errorf(rung.KindInvalid, "copy in: %w", err)
 	}
 	defer root.Close()
-	if err := r.guest.Mkdir(ctx, within(inside)); err != nil && rung.KindOf(err) != rung.KindExists {
+	if _, err := r.files.Mkdir(ctx, within(inside)); err != nil && rung.KindOf(err) != rung.KindExists {
 		return rung.Errorf(rung.KindOf(err), "copy in %q: %w", in.Host, err)
 	}
 	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
@@ -54,7 +54,7 @@ func (r *run) copyEntry(ctx context.Context, root *os.Root, name, inside string,
 		if name == "." {
 			return nil
 		}
-		if err := r.guest.Mkdir(ctx, within(inside)); err != nil && rung.KindOf(err) != rung.KindExists {
+		if _, err := r.files.Mkdir(ctx, within(inside)); err != nil && rung.KindOf(err) != rung.KindExists {
 			return rung.Errorf(rung.KindOf(err), "copy in %q: %w", name, err)
 		}
 		return nil
@@ -94,7 +94,7 @@ func (r *run) send(ctx context.Context, f *os.File, name, inside string) error {
 }
 
 func (r *run) put(ctx context.Context, inside string, content io.Reader, mode uint32) error {
-	if err := r.guest.Create(ctx, within(inside), content, mode); err != nil {
+	if err := r.files.Create(ctx, within(inside), content, fs.FileMode(mode)); err != nil {
 		return rung.Errorf(rung.KindOf(err), "copy in to %q: %w", inside, err)
 	}
 	return nil

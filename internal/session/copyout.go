@@ -67,14 +67,14 @@ func (r *run) copyOne(ctx context.Context, o Output, b *budget) error {
 		return rung.Errorf(rung.KindInvalid, "%w", err)
 	}
 	defer root.Close()
-	e, err := r.guest.Lstat(ctx, within(o.Inside))
+	e, err := r.files.Strict().Stat(ctx, within(o.Inside))
 	if err != nil {
 		return err
 	}
-	if e.IsDir() {
+	if e.Dir && !e.Link {
 		return r.copyDir(ctx, root, within(o.Inside), name, b, 0)
 	}
-	return r.copyFile(ctx, root, within(o.Inside), name, e.Mode, b)
+	return r.copyFile(ctx, root, within(o.Inside), name, uint32(e.Mode), b)
 }
 
 // copyDir makes the directory anew or adds to an existing one; it never goes through a link on either side.
@@ -96,7 +96,7 @@ func (r *run) copyDir(ctx context.Context, root *os.Root, inside, name string, b
 		return rung.Errorf(rung.KindInvalid, "%w", err)
 	}
 	defer sub.Close()
-	entries, err := r.guest.List(ctx, inside)
+	entries, err := r.files.Strict().List(ctx, inside, 1)
 	if err != nil {
 		return err
 	}
@@ -105,10 +105,10 @@ func (r *run) copyDir(ctx context.Context, root *os.Root, inside, name string, b
 			return err
 		}
 		at := path.Join(inside, e.Name)
-		if e.IsDir() {
+		if e.Dir && !e.Link {
 			err = r.copyDir(ctx, sub, at, e.Name, b, depth+1)
 		} else {
-			err = r.copyFile(ctx, sub, at, e.Name, e.Mode, b)
+			err = r.copyFile(ctx, sub, at, e.Name, uint32(e.Mode), b)
 		}
 		if err != nil {
 			return err
@@ -129,7 +129,7 @@ func (r *run) copyFile(ctx context.Context, root *os.Root, inside, name string, 
 	if err := errors.Join(plainName(name), b.take()); err != nil {
 		return err
 	}
-	from, err := r.guest.Open(ctx, inside)
+	from, err := r.files.Strict().Open(ctx, inside)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ type run struct {
 	rec   *rung.Record
 	inst  driver.Instance
 	guest *client.Guest
+	files *client.Files
 	cap   *capped
 	out   bytes.Buffer // kept output, when the task has no writers
 	errs  bytes.Buffer
@@ -64,6 +65,7 @@ func (r *run) create(ctx context.Context) error {
 		return err
 	}
 	r.guest = client.New(r.inst.Dial)
+	r.files = r.guest.Files("")
 	return r.verify(ctx, spec)
 }
 

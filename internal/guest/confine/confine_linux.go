@@ -24,7 +24,7 @@ func Apply(raw json.RawMessage) (Report, error) {
 		name string
 		do   func(*Config) error
 	}{
-		{"root", enterRoot}, {"proc", mountProc}, {"masks", mask}, {"hostname", setHostname}, {"rlimits", setRlimits},
+		{"root", enterRoot}, {"masks", mask}, {"hostname", setHostname}, {"rlimits", setRlimits},
 		{"user", becomeGuest}, {"landlock", restrict}, {"seccomp", filter},
 	} {
 		if err := step.do(&c); err != nil {
@@ -40,7 +40,18 @@ func enterRoot(c *Config) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
+	// The mounts of this namespace are copies of a more privileged one's and locked in place; a mount made here is not.
+	if err := unix.Mount(c.Root, c.Root, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
 	if err := unix.Chdir(c.Root); err != nil {
+		return err
+	}
+	// The kernel allows a new proc only where one is fully visible already, which after the pivot none is.
+	if err := unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("devpts", "dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"); err != nil {
 		return err
 	}
 	if err := unix.PivotRoot(".", "."); err != nil {
@@ -50,10 +61,6 @@ func enterRoot(c *Config) error {
 		return err
 	}
 	return unix.Chdir("/")
-}
-
-func mountProc(*Config) error {
-	return unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }
 
 // mask hides files behind /dev/null and directories behind an empty read-only tmpfs, as OCI runtimes do with maskedPaths.

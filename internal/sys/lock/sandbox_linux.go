@@ -16,6 +16,10 @@ import (
 // bound is the longest a start waits for a reaper that judges an ambiguous directory; that takes microseconds.
 const bound = 5 * time.Second
 
+// dirMode lets the mapped root of a sandbox, to the host just some other user, pass through to the tree that its runtime
+// mounts below the sandbox's directory. Nobody else can list, and what lies there has modes of its own.
+const dirMode = 0o711
+
 func full(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
@@ -24,10 +28,10 @@ func full(err error) bool {
 // NewSandbox does it every time, for the check: it costs a few microseconds.
 func Prepare(runtimeDir string) error {
 	for _, d := range []string{runtimeDir, runtimeDir + "/sandboxes", runtimeDir + "/slots"} {
-		err := os.Mkdir(d, 0o700)
+		err := os.Mkdir(d, dirMode)
 		if errors.Is(err, fs.ErrNotExist) {
 			if err = os.MkdirAll(filepath.Dir(d), 0o755); err == nil {
-				err = os.Mkdir(d, 0o700)
+				err = os.Mkdir(d, dirMode)
 			}
 		}
 		if err != nil && !errors.Is(err, fs.ErrExist) {
@@ -60,7 +64,7 @@ func NewSandbox(runtimeDir, id string) (*Sandbox, error) {
 	}
 	defer func() { _ = birth.Close() }()
 	dir := runtimeDir + "/sandboxes/" + id
-	if err := unix.Mkdir(dir, 0o700); err == unix.EEXIST {
+	if err := unix.Mkdir(dir, dirMode); err == unix.EEXIST {
 		return nil, rung.Errorf(rung.KindExists, "sandbox %s exists", id)
 	} else if err != nil {
 		return nil, wrap(&os.PathError{Op: "mkdir", Path: dir, Err: err}, "sandbox %s", id)
