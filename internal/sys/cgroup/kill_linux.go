@@ -10,7 +10,8 @@ import (
 	"github.com/rung-dev/rung"
 )
 
-// Kill ends every process in the group and returns when none is left. Bounded by ctx and by five seconds.
+// Kill ends every process in the group and returns when none is left; nothing can be started in it afterwards. Bounded by
+// ctx and by five seconds.
 func (g *Group) Kill(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -57,6 +58,10 @@ func (g *Group) signal(pids []int) error {
 		for _, pid := range part {
 			if pid <= 0 { // not visible in this PID namespace; as a pid it would mean our own process group
 				failed = errors.Join(failed, errors.New("a member is outside this PID namespace"))
+				continue
+			}
+			if pid == unix.Getpid() {
+				failed = errors.Join(failed, errors.New("we are a member ourselves"))
 				continue
 			}
 			if fd, err := unix.PidfdOpen(pid, 0); err == nil {

@@ -1,11 +1,13 @@
 package cgroup
 
 import (
+	"context"
 	"errors"
 	"os/exec"
 	"runtime"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -104,6 +106,7 @@ func closeAll(fds []int) {
 // spared because memory is charged to the group of its process's leader, and because it cannot end.
 func onThread(f func() (back bool, err error)) error {
 	done := make(chan error, 1)
+	stray := 0 // the thread that has to end
 	var run func()
 	run = func() {
 		runtime.LockOSThread()
@@ -120,9 +123,26 @@ func onThread(f func() (back bool, err error)) error {
 		back, err := f()
 		if back {
 			runtime.UnlockOSThread()
+		} else {
+			stray = unix.Gettid()
 		}
 		done <- err
 	}
 	go run()
-	return <-done
+	err := <-done
+	if stray != 0 {
+		awaitEnd(stray)
+	}
+	return err
+}
+
+// awaitEnd waits for a thread of ours to be gone: until then our whole process counts as a member of the group.
+func awaitEnd(tid int) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for wait := 20 * time.Microsecond; unix.Tgkill(unix.Getpid(), tid, 0) != unix.ESRCH; wait = min(2*wait, time.Millisecond) {
+		if pause(ctx, wait) != nil {
+			return
+		}
+	}
 }
