@@ -10,9 +10,7 @@ var importExceptions = map[string]string{}
 var sizeExceptions = map[string]string{}
 
 // callExceptions: "file: call".
-var callExceptions = map[string]string{
-	"bench/real/contenders.go: exec.LookPath": "the peers are whatever the machine has",
-}
+var callExceptions = map[string]string{}
 
 // globalExceptions: "file: variable".
 var globalExceptions = map[string]string{}

@@ -193,17 +193,16 @@ func TestOnePackageDoc(t *testing.T) {
 
 // forbidden maps a call to the reason; "test:" ones hold in tests, "code:" ones elsewhere, others everywhere.
 var forbidden = map[string]string{
-	"os.Create":          "it truncates what a link points to: os.OpenFile with explicit flags, or os.Root",
-	"os.IsNotExist":      "it does not unwrap: errors.Is",
-	"os.IsExist":         "it does not unwrap: errors.Is",
-	"os.IsPermission":    "it does not unwrap: errors.Is",
-	"test:time.Sleep":    "a test that sleeps is slow or flaky: wait for what it waits for",
-	"code:panic":         "an error is returned; a bug that cannot be one needs a comment on its line that says why it cannot happen",
-	"code:log.Fatal":     "main alone ends the program",
-	"code:log.Printf":    "log/slog, passed in",
-	"code:log.Println":   "log/slog, passed in",
-	"code:slog.Default":  "the logger is passed in",
-	"code:exec.LookPath": "helpers are found in one place, beside rung first",
+	"os.Create":         "it truncates what a link points to: os.OpenFile with explicit flags, or os.Root",
+	"os.IsNotExist":     "it does not unwrap: errors.Is",
+	"os.IsExist":        "it does not unwrap: errors.Is",
+	"os.IsPermission":   "it does not unwrap: errors.Is",
+	"test:time.Sleep":   "a test that sleeps is slow or flaky: wait for what it waits for",
+	"code:panic":        "an error is returned; a bug that cannot be one needs a comment on its line that says why it cannot happen",
+	"code:log.Fatal":    "main alone ends the program",
+	"code:log.Printf":   "log/slog, passed in",
+	"code:log.Println":  "log/slog, passed in",
+	"code:slog.Default": "the logger is passed in",
 }
 
 func TestForbiddenCalls(t *testing.T) {

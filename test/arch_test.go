@@ -83,6 +83,7 @@ var guestModules = []string{
 	"github.com/landlock-lsm/go-landlock",
 	"kernel.org/pub/linux/libs/security/libcap/psx",
 	"github.com/elastic/go-seccomp-bpf",
+	"github.com/hashicorp/yamux",
 }
 
 // bannedFolders are bags: a package is named for what it is about, not for who might want it.

@@ -38,6 +38,12 @@ func TestMain(m *testing.M) {
 
 func serveGuest(arg string) int {
 	os.Unsetenv(guestEnv)
+	// The guest finds the processes of its namespace in /proc, so it needs that namespace's.
+	err := errors.Join(syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""), syscall.Mount("proc", "/proc", "proc", 0, ""))
+	if err != nil {
+		os.Stderr.WriteString("guest: /proc: " + err.Error() + "\n")
+		return 1
+	}
 	config, err := guest.ParseConfig(arg)
 	if err == nil {
 		err = guest.Serve(config)
@@ -64,7 +70,7 @@ func processGuest(t *testing.T) func(driver.Spec) (fake.Guest, error) {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env = append(os.Environ(), guestEnv+"="+string(config))
 		cmd.Stderr = os.Stderr
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 		if os.Getuid() != 0 {
 			cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 			cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
