@@ -85,7 +85,7 @@ func (s Step) lines(width int) []string {
 		add("weaker here: ", text)
 	}
 	for _, text := range s.Limits {
-		add("no limit on: ", text)
+		add("not limited: ", text)
 	}
 	return lines
 }
