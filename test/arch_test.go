@@ -256,7 +256,7 @@ func TestFolderNames(t *testing.T) {
 		if !ours(p.ImportPath) {
 			continue
 		}
-		for _, part := range strings.Split(p.folder(), "/") {
+		for part := range strings.SplitSeq(p.folder(), "/") {
 			if slices.Contains(bannedFolders, part) {
 				t.Errorf("%s: %q is a bag, not a subject", p.folder(), part)
 			}
@@ -295,7 +295,7 @@ func TestNoMachinePaths(t *testing.T) {
 		"pypi." + "org", "files." + "pythonhosted.org", "crates." + "io", "repo.maven." + "apache.org", "repo1." + "maven.org",
 	}
 	files := run(t, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	for _, name := range strings.Split(strings.TrimRight(string(files), "\x00"), "\x00") {
+	for name := range strings.SplitSeq(strings.TrimRight(string(files), "\x00"), "\x00") {
 		data, err := os.ReadFile(filepath.Join(root(), name))
 		if err != nil || bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0 {
 			continue // deleted but not yet committed, a link to a folder, or not text

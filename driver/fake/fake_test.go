@@ -138,15 +138,15 @@ func inspect(spec driver.Spec) *rung.Isolation {
 	return &rung.Isolation{PIDsMax: spec.Limits.PIDs, Sources: map[string]string{"pids_max": "host"}}
 }
 
-func spec(id string) driver.Spec {
-	return driver.Spec{ID: id, Template: driver.Template{Root: "/"}, Limits: rung.DefaultLimits()}
+func spec() driver.Spec {
+	return driver.Spec{ID: "a", Template: driver.Template{Root: "/"}, Limits: rung.DefaultLimits()}
 }
 
 func TestScriptedEnds(t *testing.T) {
 	oom := driver.End{Reason: rung.OOM, Detail: "killed by the kernel", OOM: true}
 	synctest.Test(t, func(t *testing.T) {
 		d := fake.New(fake.Config{EndAfter: time.Hour, End: oom})
-		in, err := d.Create(t.Context(), spec("a"))
+		in, err := d.Create(t.Context(), spec())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +169,7 @@ func TestScriptedEnds(t *testing.T) {
 
 func TestWallClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := spec("a")
+		s := spec()
 		s.WallClock = 10 * time.Second
 		in, err := fake.New(fake.Config{}).Create(t.Context(), s)
 		if err != nil {
@@ -186,7 +186,7 @@ func TestCreateBlocksWithinItsContext(t *testing.T) {
 		d := fake.New(fake.Config{CreateBlock: time.Hour})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := d.Create(ctx, spec("a")); rung.KindOf(err) != rung.KindTimeout || !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := d.Create(ctx, spec()); rung.KindOf(err) != rung.KindTimeout || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Create: %v, want a time-out", err)
 		}
 		if len(d.Live()) != 0 {
@@ -197,7 +197,7 @@ func TestCreateBlocksWithinItsContext(t *testing.T) {
 
 func TestCreateError(t *testing.T) {
 	want := rung.Errorf(rung.KindExhausted, "no more slots")
-	if _, err := fake.New(fake.Config{CreateError: want}).Create(t.Context(), spec("a")); !errors.Is(err, want) {
+	if _, err := fake.New(fake.Config{CreateError: want}).Create(t.Context(), spec()); !errors.Is(err, want) {
 		t.Errorf("Create: %v, want %v", err, want)
 	}
 }
@@ -205,14 +205,14 @@ func TestCreateError(t *testing.T) {
 func TestGuestError(t *testing.T) {
 	want := errors.New("no guest")
 	d := fake.New(fake.Config{Guest: func(driver.Spec) (fake.Guest, error) { return fake.Guest{}, want }})
-	if _, err := d.Create(t.Context(), spec("a")); !errors.Is(err, want) || len(d.Live()) != 0 {
+	if _, err := d.Create(t.Context(), spec()); !errors.Is(err, want) || len(d.Live()) != 0 {
 		t.Errorf("Create: %v, live %v", err, d.Live())
 	}
 }
 
 func TestEventsReachTheirSandbox(t *testing.T) {
 	var got []string
-	s := spec("a")
+	s := spec()
 	s.Events = func(e driver.Event) { got = append(got, e.Notice) }
 	d := fake.New(fake.Config{})
 	in, err := d.Create(t.Context(), s)
@@ -232,7 +232,7 @@ func TestEventsReachTheirSandbox(t *testing.T) {
 
 // TestDefaultGuest: without a guest the fake still answers, so that managers can be tested with nothing else.
 func TestDefaultGuest(t *testing.T) {
-	in, err := fake.New(fake.Config{}).Create(t.Context(), spec("a"))
+	in, err := fake.New(fake.Config{}).Create(t.Context(), spec())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestAbilityFollowsTheScript(t *testing.T) {
 			c.Inspect = inspect
 		}
 		d := fake.New(c)
-		in, err := d.Create(t.Context(), spec("a"))
+		in, err := d.Create(t.Context(), spec())
 		if err != nil {
 			t.Fatal(err)
 		}
