@@ -71,14 +71,36 @@ func (m Maker) loop(ctx context.Context, size int64, id string) (*os.File, error
 		return nil, rung.Errorf(rung.KindUnavailable, "disk: only root can attach a loop device").
 			WithHint("run as root for a disk with a quota of its own; an ordinary user gets a tmpfs inside the memory limit")
 	}
-	image, err := m.image(ctx, size)
+	loop, err := m.fresh(ctx, size, id)
 	if err != nil {
 		return nil, wrap(err, "disk of %s", id)
+	}
+	return loop, nil
+}
+
+// fresh attaches an image that is one hole and copies the blank one through the device, not into the file: attaching
+// flushes the file to the host's disk, and what is written through the device waits where the mount will look for it.
+func (m Maker) fresh(ctx context.Context, size int64, id string) (*os.File, error) {
+	blank, err := m.blank(ctx, size)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = blank.Close() }()
+	if err := m.room(blank, size); err != nil {
+		return nil, err
+	}
+	image, err := m.empty(size)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { _ = image.Close() }()
 	loop, err := attach(image, id)
 	if err != nil {
-		return nil, wrap(err, "disk of %s", id)
+		return nil, err
+	}
+	if err := copySparse(loop, blank, size); err != nil {
+		_ = loop.Close()
+		return nil, err
 	}
 	return loop, nil
 }

@@ -348,26 +348,11 @@ func sizeOf(t *testing.T, name string) (n int64) {
 	return n
 }
 
-func BenchmarkImage(b *testing.B) {
-	m := maker(b)
-	for b.Loop() {
-		f, err := m.image(b.Context(), 1<<30)
-		if err != nil {
-			b.Fatal(err)
-		}
-		_ = f.Close()
-	}
-}
-
-func BenchmarkAttach(b *testing.B) {
+func BenchmarkLoop(b *testing.B) {
 	private(b)
 	m := maker(b)
-	f, err := m.image(b.Context(), 1<<30)
-	if err != nil {
-		b.Fatal(err)
-	}
 	for b.Loop() {
-		loop, err := attach(f, "x")
+		loop, err := m.loop(b.Context(), 1<<30, "bench")
 		if err != nil {
 			b.Fatal(err)
 		}

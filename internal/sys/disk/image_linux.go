@@ -19,28 +19,28 @@ import (
 	"github.com/rung-dev/rung"
 )
 
-// image makes a blank image without a name, open for reading and writing.
-func (m Maker) image(ctx context.Context, size int64) (*os.File, error) {
-	blank, err := m.blank(ctx, size)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = blank.Close() }()
+// room refuses when the file system of f could not take one more disk.
+func (m Maker) room(f *os.File, size int64) error {
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(blank.Fd()), &st); err != nil {
-		return nil, err
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return err
 	}
 	if free := int64(st.Bavail) * st.Bsize; free < needed(size) {
-		return nil, rung.Errorf(rung.KindExhausted, "%s has %s free, and a disk of %s needs %s", m.StateDir, rung.FormatBytes(free), rung.FormatBytes(size), rung.FormatBytes(needed(size))).
+		return rung.Errorf(rung.KindExhausted, "%s has %s free, and a disk of %s needs %s", m.StateDir, rung.FormatBytes(free), rung.FormatBytes(size), rung.FormatBytes(needed(size))).
 			WithHint("free some space, or set RUNG_STATE_DIR to a directory on a larger disk")
 	}
+	return nil
+}
+
+// empty makes a file of that size without a name that is one hole.
+func (m Maker) empty(size int64) (*os.File, error) {
 	f, err := nameless(m.StateDir)
 	if err != nil {
 		return nil, err
 	}
-	if err := copySparse(f, blank, size); err != nil {
+	if err := f.Truncate(size); err != nil {
 		_ = f.Close()
-		return nil, err
+		return nil, fmt.Errorf("make a file of %s: %w", rung.FormatBytes(size), err)
 	}
 	return f, nil
 }
@@ -65,15 +65,9 @@ func nameless(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// copySparse copies the parts of src that hold data. A file system that shares extents copies nothing at all.
+// copySparse copies the parts of src that hold data, a few pages in a few pieces.
 func copySparse(dst, src *os.File, size int64) error {
-	d, s := int(dst.Fd()), int(src.Fd())
-	if unix.IoctlFileClone(d, s) == nil {
-		return nil
-	}
-	if err := unix.Ftruncate(d, size); err != nil {
-		return fmt.Errorf("make a file of %s: %w", rung.FormatBytes(size), err)
-	}
+	s := int(src.Fd())
 	for at := int64(0); at < size; {
 		from, err := unix.Seek(s, at, unix.SEEK_DATA)
 		if err == unix.ENXIO { // only a hole is left
@@ -83,8 +77,9 @@ func copySparse(dst, src *os.File, size int64) error {
 		if err == nil {
 			to, err = unix.Seek(s, from, unix.SEEK_HOLE)
 		}
+		to = min(to, size)
 		if err == nil {
-			err = copyRange(dst, src, from, min(to, size))
+			_, err = io.CopyBuffer(io.NewOffsetWriter(dst, from), io.NewSectionReader(src, from, to-from), make([]byte, min(to-from, 256<<10)))
 		}
 		if err != nil {
 			return fmt.Errorf("copy a blank image: %w", err)
@@ -92,13 +87,6 @@ func copySparse(dst, src *os.File, size int64) error {
 		at = to
 	}
 	return nil
-}
-
-// copyRange copies through memory: the pieces are a few pages each, and copy_file_range would make the host's disk
-// allocate at once what the page cache may never have to write.
-func copyRange(dst, src *os.File, from, to int64) error {
-	_, err := io.CopyBuffer(io.NewOffsetWriter(dst, from), io.NewSectionReader(src, from, to-from), make([]byte, min(to-from, 256<<10)))
-	return err
 }
 
 // blank opens the blank image of that size, making it on first use. The name tells the layout version too.
