@@ -32,10 +32,10 @@ import (
 // becomeHolder runs this process as a holder if it was started as one. Whoever started rung may have left descriptors open;
 // they end here at the latest, before any program is started.
 func becomeHolder() {
-	_ = unix.CloseRange(3, 1<<31, unix.CLOSE_RANGE_CLOEXEC) // Linux 5.11; older kernels rely on the runtimes' own sweep
 	if holder.Called() {
 		holder.Main(map[string]holder.Build{oci.Kind: oci.Hold, process.Kind: process.Hold, process.KindNone: process.HoldNone})
 	}
+	_ = unix.CloseRange(3, 1<<31, unix.CLOSE_RANGE_CLOEXEC) // Linux 5.11; older kernels rely on the runtimes' own sweep
 }
 
 // host is everything rung keeps on this machine.

@@ -2,10 +2,13 @@ package held
 
 import (
 	"os"
+	"os/user"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/sys/userns"
 )
 
 // Hybrid reports whether this host mounts cgroup v1 controllers with a version 2 hierarchy beside them, which crun refuses
@@ -18,16 +21,36 @@ func Hybrid() bool {
 
 // SingleID reports whether sandboxes get only one id, the caller's: an ordinary user without subordinate ids. rung-guest
 // and user code then share it.
-func SingleID() bool { return rootless() }
+func SingleID() bool {
+	if !rootless() {
+		return false
+	}
+	_, _, ok := subordinate()
+	return !ok
+}
+
+// subordinate returns the caller's subordinate ranges, and whether they can be mapped here.
+func subordinate() (uids, gids userns.Range, ok bool) {
+	if FindProgram("newuidmap") == "" || FindProgram("newgidmap") == "" {
+		return uids, gids, false
+	}
+	u, err := user.LookupId(strconv.Itoa(os.Geteuid()))
+	if err != nil {
+		return uids, gids, false
+	}
+	uids, gids, ok = userns.SubIDs(u.Username, os.Geteuid())
+	return uids, gids, ok && uids.Size >= rootlessCount && gids.Size >= rootlessCount
+}
 
 // CheckHost tells what every wall with a holder needs of this host. limits are those it cannot enforce.
 func CheckHost() (limits, notes []string, err error) {
 	if !rootless() {
 		return nil, nil, nil
 	}
-	notes = append(notes,
-		"as an ordinary user: one id inside, so rung-guest and user code are not apart",
-		"as an ordinary user: files of the host show as nobody's, and work and home are memory")
+	notes = append(notes, "as an ordinary user: files of the host show as nobody's, and work and home are memory within the memory cap")
+	if SingleID() {
+		notes = append(notes, "no subordinate ids (newuidmap, /etc/subuid): one id inside, so rung-guest and user code are not apart")
+	}
 	if raw, err := os.ReadFile("/proc/sys/user/max_user_namespaces"); err == nil && string(raw) == "0\n" {
 		return nil, notes, rung.Errorf(rung.KindUnavailable, "user namespaces are switched off (user.max_user_namespaces=0)").
 			WithHint("sysctl user.max_user_namespaces=10000, or run as root")

@@ -51,6 +51,7 @@ func (h Host) Create(ctx context.Context, name string, spec driver.Spec, plan fu
 		Kind: p.Kind, ID: spec.ID, Dir: site.Dir, Namespaces: p.Namespaces, HideV2: p.HideV2, Owned: spec.Owned,
 		WallClock: spec.WallClock, Cgroup: in.group != nil, Spec: raw,
 	}
+	order.UIDs, order.GIDs = in.maps.uids, in.maps.gids
 	if !site.Rootless && p.Namespaces {
 		order.DropUID = firstHolderID + site.Slot
 	}
@@ -84,13 +85,38 @@ func (h Host) take(in *instance, spec driver.Spec, u *undo) (keep []*os.File, si
 	}
 	in.slot = file
 	site.Slot = slot
-	if !site.Rootless {
-		site.Base = firstID + uint32(slot)*IDCount
+	if site.IDs, in.maps, err = ids(slot, site.Rootless); err != nil {
+		return nil, site, err
 	}
 	if err := in.limit(spec, u); err != nil {
 		return nil, site, err
 	}
 	return []*os.File{box.Lock, file}, site, nil
+}
+
+// maps are the id maps of a rootless holder's user namespace; empty for root, one id or three lines' worth otherwise.
+type maps struct{ uids, gids []rung.IDMap }
+
+// ids gives a slot its ids. Ranges of different slots never overlap, so nobody who gets out of one sandbox can signal or
+// trace the processes of another.
+func ids(slot int, rootless bool) (IDs, maps, error) {
+	if !rootless {
+		return IDs{Base: firstID + uint32(slot)*rootCount, Count: rootCount}, maps{}, nil
+	}
+	own := func(id int) rung.IDMap { return rung.IDMap{Inside: 0, Host: uint32(id), Size: 1} }
+	m := maps{uids: []rung.IDMap{own(os.Geteuid())}, gids: []rung.IDMap{own(os.Getegid())}}
+	uids, gids, ok := subordinate()
+	if !ok {
+		return IDs{Count: 1}, m, nil
+	}
+	first := uint32(slot) * rootlessCount
+	if first+rootlessCount > min(uids.Size, gids.Size) {
+		return IDs{}, m, rung.Errorf(rung.KindExhausted, "all %d ranges of your subordinate ids are in use", min(uids.Size, gids.Size)/rootlessCount).
+			WithHint("wait for a sandbox to end, or widen your line in /etc/subuid and /etc/subgid")
+	}
+	m.uids = append(m.uids, rung.IDMap{Inside: 1, Host: uids.Base + first, Size: rootlessCount})
+	m.gids = append(m.gids, rung.IDMap{Inside: 1, Host: gids.Base + first, Size: rootlessCount})
+	return IDs{Base: 1, Count: rootlessCount}, m, nil
 }
 
 // busy reports whether an earlier sandbox still has processes, so that its id range must not be given out again.
@@ -117,7 +143,9 @@ func (in *instance) limit(spec driver.Spec, u *undo) error {
 	if err != nil {
 		return err
 	}
-	in.group = g
+	if _, err := layout.Open(spec.ID); err == nil {
+		in.group = g
+	}
 	u.push(func() { _ = g.Remove(context.Background()) })
 	if len(g.Missing) > 0 && !spec.Limits.Best {
 		return rung.Errorf(rung.KindUnavailable, "this host does not enforce: %s", strings.Join(g.Missing, "; ")).

@@ -22,7 +22,22 @@ type Host struct {
 const (
 	GuestUID = 990  // "rung": rung-guest
 	UserUID  = 1000 // "user": user code
-	IDCount  = 65536
+)
+
+// IDs are the ids of a sandbox as its holder's user namespace knows them: Base to Base+Count-1 are 0 to Count-1 inside. For
+// root these are host ids, 65,536 of them. An ordinary user with subordinate ids has 1,024 for each sandbox, which takes
+// rung-guest and user code but no odd owners of image files; one without has a single id, Base 0 and Count 1.
+type IDs struct {
+	Base  uint32 `json:"base"`
+	Count uint32 `json:"count"`
+}
+
+// Single reports whether one id is all there is, so that rung-guest and user code share it.
+func (i IDs) Single() bool { return i.Count == 1 }
+
+const (
+	rootCount     = 65536
+	rootlessCount = 1024
 )
 
 const (
@@ -35,12 +50,10 @@ const (
 
 // Site is what one sandbox has on the host before its wall is built.
 type Site struct {
-	ID   string
-	Dir  string // its runtime directory
-	Slot int
-	// Base is the first of IDCount host ids that are this sandbox's alone while it lives; 0 when the caller is an ordinary
-	// user without subordinate ids.
-	Base     uint32
+	ID       string
+	Dir      string // its runtime directory
+	Slot     int
+	IDs      IDs // that are this sandbox's alone while it lives
 	Rootless bool
 	HideV2   bool     // the cgroup v2 mount of a hybrid layout must be hidden from crun
 	Join     []string // files into which the runtime's first thread writes its id (cgroup v1 "tasks")

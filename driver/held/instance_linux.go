@@ -21,6 +21,7 @@ type instance struct {
 	link    *holder.Link
 	group   *cgroup.Group
 	missing []string
+	maps    maps
 	box     *lock.Sandbox // nil when adopted
 	slot    *os.File      // nil when adopted
 }

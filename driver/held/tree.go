@@ -7,7 +7,7 @@ import "github.com/rung-dev/rung/driver"
 type Tree struct {
 	Template   driver.Template `json:"template"`
 	Guest      string          `json:"guest"`    // shown at GuestInside
-	Base       uint32          `json:"base"`     // first host id of the sandbox, 0 = the host's own ids
+	IDs        IDs             `json:"ids"`      // of the sandbox; the zero value = no user namespace, ids are the holder's own
 	UID        int             `json:"uid"`      // owner of work and home, as an id inside
 	Disk       int64           `json:"disk"`     // bytes for everything writable but /tmp
 	Memory     int64           `json:"memory"`   // the sandbox's memory cap: bounds /tmp, and the disk where it must be memory

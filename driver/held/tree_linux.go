@@ -59,10 +59,7 @@ func (t *Tree) mountStore(store, id string) error {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return rung.Errorf(rung.KindInternal, "sandbox disk: %w", err)
 		}
-		owner := int(t.Base) + t.UID
-		if t.Rootless && t.Base == 0 {
-			owner = 0
-		}
+		owner := int(t.IDs.Base) + t.UID
 		if err := os.Chown(dir, owner, owner); err != nil {
 			return rung.Errorf(rung.KindInternal, "sandbox disk: %w", err)
 		}
@@ -97,8 +94,8 @@ func (t *Tree) mountTemplate(root, store string) error {
 // system can do it.
 func (t *Tree) bind(b driver.Bind, dst string) error {
 	o := mount.BindOptions{Nosuid: true, Nodev: true}
-	if !t.Rootless && t.Base != b.OwnerBase {
-		ns, err := userns.ForMapping(b.OwnerBase, t.Base, IDCount)
+	if !t.Rootless && t.IDs.Base != b.OwnerBase {
+		ns, err := userns.ForMapping(b.OwnerBase, t.IDs.Base, rootCount)
 		if err != nil {
 			return err
 		}
@@ -113,7 +110,7 @@ func (t *Tree) bind(b driver.Bind, dst string) error {
 // overlay shows b at dst, writable, with the changes on the sandbox's disk.
 func (t *Tree) overlay(b driver.Bind, dst, store string) error {
 	lower := b.Source
-	if t.Base != b.OwnerBase && !t.Rootless {
+	if t.IDs.Base != b.OwnerBase && !t.Rootless {
 		// The layers are the host's ids here, so the tree's are translated first.
 		lower = filepath.Join(store, "lower"+strconv.Itoa(len(b.Target)))
 		if err := os.Mkdir(lower, 0o700); err != nil {

@@ -49,11 +49,9 @@ func (b bundle) config() *specs.Spec {
 
 // mapIDs gives the sandbox a user namespace with the ids of its slot.
 func (b bundle) mapIDs(c *specs.Spec) {
-	if b.Base != 0 {
-		ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: b.Base, Size: held.IDCount}}
-		c.Linux.Namespaces = append(c.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
-		c.Linux.UIDMappings, c.Linux.GIDMappings = ids, ids
-	}
+	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: b.IDs.Base, Size: b.IDs.Count}}
+	c.Linux.Namespaces = append(c.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+	c.Linux.UIDMappings, c.Linux.GIDMappings = ids, ids
 }
 
 func namespaces(kinds ...specs.LinuxNamespaceType) (list []specs.LinuxNamespace) {
@@ -85,6 +83,9 @@ func (b bundle) process() *specs.Process {
 		p.NoNewPrivileges = true
 		guest.DropCaps = true
 		p.User = specs.User{UID: held.GuestUID, GID: held.GuestUID}
+		if b.IDs.Single() {
+			p.User, guest.User = specs.User{}, held.User(0)
+		}
 	}
 	raw, err := json.Marshal(guest)
 	if err != nil {

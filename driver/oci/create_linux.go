@@ -38,14 +38,14 @@ func (d *Driver) Create(ctx context.Context, sp driver.Spec) (driver.Instance, e
 		return nil, missing(d.rung)
 	}
 	return d.host.Create(ctx, "oci", sp, func(site held.Site) (held.Plan, error) {
-		s := spec{Rung: d.rung, Runtime: d.runtime, Limits: sp.Limits, Env: sp.Env, Rootless: site.Rootless, Base: site.Base}
+		s := spec{Rung: d.rung, Runtime: d.runtime, Limits: sp.Limits, Env: sp.Env, Rootless: site.Rootless, IDs: site.IDs}
 		s.Tree = held.Tree{
-			Template: sp.Template, Guest: site.Guest, Base: site.Base, Disk: sp.Limits.Disk, Memory: sp.Limits.Memory,
+			Template: sp.Template, Guest: site.Guest, IDs: site.IDs, Disk: sp.Limits.Disk, Memory: sp.Limits.Memory,
 			StateDir: d.host.StateDir, RuntimeDir: d.host.RuntimeDir, Rootless: site.Rootless, UID: held.UserUID,
 		}
 		if d.rung == rung.Container {
 			// Plain containers run as the host's root in a writable copy of the tree, and so does this one.
-			s.Tree.Base, s.Tree.Writable, s.Tree.UID = 0, true, 0
+			s.Tree.IDs, s.Tree.Writable, s.Tree.UID = held.IDs{}, true, 0
 		}
 		return held.Plan{Kind: Kind, Namespaces: true, HideV2: held.Hybrid() && d.runtime.Name == "crun", Spec: s}, nil
 	})

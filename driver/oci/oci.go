@@ -62,5 +62,5 @@ type spec struct {
 	Limits   rung.Limits `json:"limits"`
 	Env      []string    `json:"env"`
 	Rootless bool        `json:"rootless"`
-	Base     uint32      `json:"base"`
+	IDs      held.IDs    `json:"ids"`
 }

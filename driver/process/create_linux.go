@@ -31,9 +31,9 @@ func (d *Driver) Check(context.Context) (driver.Status, error) {
 // Create implements driver.Driver.
 func (d *Driver) Create(ctx context.Context, sp driver.Spec) (driver.Instance, error) {
 	return d.host.Create(ctx, "process", sp, func(site held.Site) (held.Plan, error) {
-		s := spec{Limits: sp.Limits, Env: sp.Env, Rootless: site.Rootless, Base: site.Base, Landlock: held.LandlockABI()}
+		s := spec{Limits: sp.Limits, Env: sp.Env, Rootless: site.Rootless, IDs: site.IDs, Landlock: held.LandlockABI()}
 		s.Tree = held.Tree{
-			Template: sp.Template, Guest: site.Guest, Base: site.Base, Disk: sp.Limits.Disk, Memory: sp.Limits.Memory,
+			Template: sp.Template, Guest: site.Guest, IDs: site.IDs, Disk: sp.Limits.Disk, Memory: sp.Limits.Memory,
 			StateDir: d.host.StateDir, RuntimeDir: d.host.RuntimeDir, Rootless: site.Rootless, UID: held.UserUID,
 		}
 		if d.rung == rung.None {

@@ -59,7 +59,7 @@ func Hold(w *holder.Workshop) (*holder.Wall, error) {
 			{unix.RLIMIT_NOFILE, uint64(s.Limits.Files)}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_MEMLOCK, 64 << 10},
 		},
 	}
-	if s.Base == 0 { // an ordinary user without subordinate ids: one id is all there is
+	if s.IDs.Single() {
 		c.UID, guest.User = 0, held.User(0)
 	}
 	if guest.Confine, err = json.Marshal(c); err != nil {
@@ -68,18 +68,16 @@ func Hold(w *holder.Workshop) (*holder.Wall, error) {
 	cmd := command(w, s.Tree.Guest, guest)
 	cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
-	mapIDs(cmd.SysProcAttr, s.Base)
+	mapIDs(cmd.SysProcAttr, s.IDs)
 	return &holder.Wall{Cmd: cmd}, nil
 }
 
-func mapIDs(attr *syscall.SysProcAttr, base uint32) {
-	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(base), Size: held.IDCount}}
-	if base == 0 {
-		ids[0].Size = 1 // the holder's own user namespace has one id
-	}
-	attr.UidMappings, attr.GidMappings = ids, ids
-	attr.GidMappingsEnableSetgroups = base != 0
-	attr.Credential = &syscall.Credential{NoSetGroups: base == 0}
+func mapIDs(attr *syscall.SysProcAttr, ids held.IDs) {
+	m := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(ids.Base), Size: int(ids.Count)}}
+	attr.UidMappings, attr.GidMappings = m, m
+	// A user who maps only himself may not set groups: dropping one could gain what it denies (user_namespaces(7)).
+	attr.GidMappingsEnableSetgroups = !ids.Single()
+	attr.Credential = &syscall.Credential{NoSetGroups: ids.Single()}
 }
 
 func command(w *holder.Workshop, guest string, config held.GuestConfig) *exec.Cmd {

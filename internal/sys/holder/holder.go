@@ -29,16 +29,18 @@ func Called() bool { return len(os.Args) > 0 && os.Args[0] == Name }
 
 // Order is what the client asks of a holder.
 type Order struct {
-	Kind       string          `json:"kind"` // selects the Build
-	ID         string          `json:"id"`
-	Dir        string          `json:"dir"`        // the sandbox's runtime directory
-	Namespaces bool            `json:"namespaces"` // own pid and mount namespace; false only for rung none
-	Owned      bool            `json:"owned"`      // end when the client's end of the lifeline closes
-	WallClock  time.Duration   `json:"wall_clock"` // from Ready; 0 = none
-	DropUID    int             `json:"drop_uid"`   // uid and gid to become once the wall stands; 0 = stay
-	HideV2     bool            `json:"hide_v2"`    // hide the cgroup v2 mount of a hybrid layout (crun refuses it)
-	Cgroup     bool            `json:"cgroup"`     // the control group of that id exists: start the runtime in it
-	Spec       json.RawMessage `json:"spec"`       // for the Build
+	Kind       string        `json:"kind"` // selects the Build
+	ID         string        `json:"id"`
+	Dir        string        `json:"dir"`        // the sandbox's runtime directory
+	Namespaces bool          `json:"namespaces"` // own pid and mount namespace; false only for rung none
+	Owned      bool          `json:"owned"`      // end when the client's end of the lifeline closes
+	WallClock  time.Duration `json:"wall_clock"` // from Ready; 0 = none
+	DropUID    int           `json:"drop_uid"`   // uid and gid to become once the wall stands; 0 = stay
+	// UIDs and GIDs are the id maps of the holder's own user namespace; empty = none is made (root).
+	UIDs, GIDs []rung.IDMap
+	HideV2     bool            `json:"hide_v2"` // hide the cgroup v2 mount of a hybrid layout (crun refuses it)
+	Cgroup     bool            `json:"cgroup"`  // the control group of that id exists: start the runtime in it
+	Spec       json.RawMessage `json:"spec"`    // for the Build
 }
 
 // Build builds one wall and returns the command whose process is the sandbox: when it ends, the sandbox has ended. It runs

@@ -24,6 +24,11 @@ import (
 // Main is the holder's life; it never returns. builds are the walls this program knows.
 func Main(builds map[string]Build) {
 	begin := time.Now()
+	if os.Getenv(unmapped) != "" {
+		becomeMapped()
+	}
+	// Whoever started rung may have left descriptors open; they end here at the latest, before any program is started.
+	_ = unix.CloseRange(lifelineFD, 1<<31, unix.CLOSE_RANGE_CLOEXEC) // Linux 5.11; older kernels rely on the runtimes' own sweep
 	h := &held{tail: &tail{}}
 	conn, err := net.FileConn(os.NewFile(lifelineFD, "lifeline"))
 	if err != nil {
@@ -35,6 +40,18 @@ func Main(builds map[string]Build) {
 		os.Exit(rung.ExitError)
 	}
 	h.end(h.wait())
+}
+
+// becomeMapped waits until the client has written the id maps, and starts this program again as root of its namespace. The
+// client's death ends the wait.
+func becomeMapped() {
+	var b [1]byte
+	if n, err := unix.Read(lifelineFD, b[:]); n != 1 || err != nil {
+		os.Exit(rung.ExitError)
+	}
+	os.Unsetenv(unmapped)
+	_ = unix.Exec("/proc/self/exe", os.Args, os.Environ()) // returns only when it failed
+	os.Exit(rung.ExitError)
 }
 
 // held is the state of a running holder.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/sys/userns"
 )
 
 // Link is a client's end of a holder.
@@ -107,8 +108,9 @@ func (l *Link) spawn(order Order, files []*os.File) error {
 	}
 	if order.Namespaces {
 		l.cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS
-		if os.Geteuid() != 0 {
-			asRootInside(l.cmd.SysProcAttr)
+		if len(order.UIDs) > 0 {
+			l.cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+			l.cmd.Env = append(l.cmd.Env, unmapped+"=1")
 		}
 	}
 	if err := l.cmd.Start(); err != nil {
@@ -116,14 +118,35 @@ func (l *Link) spawn(order Order, files []*os.File) error {
 			WithHint("user, pid and mount namespaces must be allowed here; see `rung ladder`")
 	}
 	go func() { _ = l.cmd.Wait(); close(l.reaped) }()
+	if len(order.UIDs) == 0 || !order.Namespaces {
+		return nil
+	}
+	if err := l.mapIDs(order); err != nil {
+		l.kill()
+		return err
+	}
 	return nil
 }
 
-// asRootInside makes an ordinary user root of a user namespace of its own, the only way it may mount anything.
-func asRootInside(attr *syscall.SysProcAttr) {
-	attr.Cloneflags |= unix.CLONE_NEWUSER
-	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
-	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+// unmapped, in a holder's environment, says that it is in a user namespace whose id maps are not written yet.
+const unmapped = "RUNG_HOLDER_UNMAPPED"
+
+// mapIDs makes an ordinary user root of the holder's user namespace, the only way it may mount anything, and then lets the
+// holder go on: it executes itself again, since a program started by an unmapped id has no capabilities.
+func (l *Link) mapIDs(order Order) error {
+	var err error
+	if pid := l.cmd.Process.Pid; len(order.UIDs) == 1 {
+		err = userns.MapSelf(pid, 0, 0)
+	} else {
+		err = userns.NewIDMap(context.Background(), pid, order.UIDs, order.GIDs)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := l.life.conn.Write([]byte{'m'}); err != nil {
+		return rung.Errorf(rung.KindInternal, "start holder: %w", err)
+	}
+	return nil
 }
 
 // await returns when the holder said Ready, with its error when it failed.
