@@ -13,11 +13,18 @@
 // # What was found out about the runtimes (crun 1.8.1, runc 1.1.5, libseccomp 2.5.4, Linux 6.18)
 //
 // crun takes the annotation instead of compiling the section's calls, but it reads the section's flags and listenerPath all
-// the same, and refuses a section without a defaultAction. Without flags it asks the kernel for
-// SECCOMP_FILTER_FLAG_SPEC_ALLOW, which switches the mitigation of speculative store bypass off for the sandbox; an empty
-// list of flags is enough to avoid that, and is the only way that works: TSYNC cannot be had together with a listener, LOG
-// would let a sandbox write the host's log, and 1.8.1 knows no other. Both runtimes send the listener and the container's
-// state to listenerPath before the container's program starts.
+// the same, and refuses a section without a defaultAction. Without flags, and without a section, it asks the kernel for
+// SECCOMP_FILTER_FLAG_SPEC_ALLOW, which lets the sandbox do without the mitigation of speculative store bypass; an empty
+// list of flags avoids that, and is the only thing that does: TSYNC cannot be had together with a listener, LOG would let a
+// sandbox write the host's log, and 1.8.1 knows no other. Both runtimes send the listener, and the container's state with
+// it, to listenerPath before the container's program starts, also out of a user namespace; the state repeats the
+// annotations, so it is some kilobytes long, and its pid is the one the runtime sees.
+//
+// Loading a filter of ours costs 0.2 ms (container: 0.4 ms). crun needs 30 ms longer with moby's profile as JSON than with
+// its bytes, 5 ms with Hardened and 10 ms with HardenedNotify (whose refusals libseccomp needs some 200 rules for); a
+// listener through crun costs 2 to 3 ms, because a helper process looks for it once a millisecond. What libseccomp 2.5.4
+// makes of the JSON is the same as Filter for every call it knows; it does not know mseal, statmount, listmount, uprobe,
+// uretprobe and lsm_*, which get the default, and crun adds no ENOSYS for what is above the profile (runc does).
 //
 // # Denied calls
 //

@@ -23,14 +23,15 @@ import (
 // to keep apart by process is counted by call, and then under the name Other.
 //
 // At most 256 attempts are answered at once, and then 2,000 a second, 32 at a time: under a flood the attempts wait, in the
-// order in which they came, which slows nobody who makes no such calls. Somebody has to hold a listener and call Supervise
+// order in which they came, which slows nobody who makes no such calls, and takes some five per cent of a core. Somebody has to hold a listener and call Supervise
 // at once: attempts that nobody answers wait without an end.
 //
 // The process id is the one that Supervise's own process sees in its pid namespace; 0 when it cannot see it.
 func Supervise(ctx context.Context, listener *os.File, report func(rung.Denied)) error {
 	s, err := newSupervisor(listener, report)
+	_ = listener.Close() // the supervisor has its own descriptor; nothing is buffered in this one
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
 	defer func() { _ = s.file.Close() }() // nothing is buffered; an error could not be acted on
 	stop := context.AfterFunc(ctx, func() { _ = s.file.SetReadDeadline(time.Unix(1, 0)) })
@@ -82,7 +83,7 @@ func newSupervisor(listener *os.File, report func(rung.Denied)) (*supervisor, er
 		_ = s.file.Close()
 		return nil, rung.Errorf(rung.KindInternal, "seccomp listener: %w", err)
 	}
-	return s, listener.Close()
+	return s, nil
 }
 
 // wait handles what is there, or waits for something to happen: an attempt, the end, or the time of a report.
