@@ -23,8 +23,8 @@ import (
 // to keep apart by process is counted by call, and then under the name Other.
 //
 // At most 256 attempts are answered at once, and then 2,000 a second, 32 at a time: under a flood the attempts wait, in the
-// order in which they came, which slows nobody who makes no such calls, and takes some five per cent of a core. Somebody has to hold a listener and call Supervise
-// at once: attempts that nobody answers wait without an end.
+// order in which they came, which slows nobody who makes no such calls, and takes some five per cent of a core. Whoever gets
+// a listener has to call Supervise at once: attempts that nobody answers wait without an end.
 //
 // The process id is the one that Supervise's own process sees in its pid namespace; 0 when it cannot see it.
 func Supervise(ctx context.Context, listener *os.File, report func(rung.Denied)) error {
