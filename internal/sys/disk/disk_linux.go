@@ -55,10 +55,11 @@ func (m Maker) Detached(ctx context.Context, size int64, id string) (*os.File, e
 	return made, nil
 }
 
-// options are those of a disk nobody will ever see again: no barriers, and no background work to tidy it up for later.
+// options are those of a disk nobody will ever see again: no barriers, no background work to tidy it up for later, and no
+// extents that become valid only after their data is written, which on a full disk end in warnings in the host's log.
 func options(loop *os.File) mount.FSOptions {
 	return mount.FSOptions{Source: loop.Name(), Nosuid: true, Nodev: true, Noatime: true, Params: []mount.Param{
-		{Key: "barrier", Value: "0"}, {Key: "noinit_itable"}, {Key: "no_prefetch_block_bitmaps"},
+		{Key: "barrier", Value: "0"}, {Key: "noinit_itable"}, {Key: "no_prefetch_block_bitmaps"}, {Key: "dioread_lock"},
 	}}
 }
 
