@@ -36,6 +36,9 @@ func (d *Driver) Create(ctx context.Context, sp driver.Spec) (driver.Instance, e
 			Template: sp.Template, Guest: site.Guest, IDs: site.IDs, Disk: sp.Limits.Disk, Memory: sp.Limits.Memory,
 			StateDir: d.host.StateDir, RuntimeDir: d.host.RuntimeDir, Rootless: site.Rootless, UID: held.UserUID,
 		}
+		if site.IDs.Single() {
+			s.Tree.UID = 0
+		}
 		if d.rung == rung.None {
 			return held.Plan{Kind: KindNone, Spec: s}, nil
 		}

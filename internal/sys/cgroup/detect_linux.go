@@ -48,6 +48,20 @@ func slurp(name string) (string, error) {
 	return b.String(), nil
 }
 
+// For returns the layout as that user of the host sees it: for a process that is root in a user namespace of the user's.
+func (l Layout) For(uid int) Layout {
+	l.user = &uid
+	return l
+}
+
+// owner is whose groups these are, as a user id of the host.
+func (l *Layout) owner() int {
+	if l.user != nil {
+		return *l.user
+	}
+	return os.Geteuid()
+}
+
 // root is the directory below which t's groups of this user live, made where that is ours to do. The returned text says
 // why there is none.
 func (l *Layout) root(t *tree, prepare bool) (*dir, string) {
@@ -58,7 +72,7 @@ func (l *Layout) root(t *tree, prepare bool) (*dir, string) {
 		return l.root2(t, prepare)
 	}
 	name := t.mount + "/" + parent
-	if uid := os.Geteuid(); uid != 0 {
+	if uid := l.owner(); uid != 0 {
 		name = fmt.Sprintf("%s/%s-%d", t.mount, parent, uid)
 	} else if prepare {
 		if err := l.mkdir(unix.AT_FDCWD, name); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -80,7 +94,7 @@ func (l *Layout) root(t *tree, prepare bool) (*dir, string) {
 
 // root2 is root for version 2. The candidates are tried in order; all but the first are groups somebody delegated to us.
 func (l *Layout) root2(t *tree, prepare bool) (*dir, string) {
-	base, why := delegated(t, os.Geteuid())
+	base, why := delegated(t, l.owner())
 	if base == "" {
 		return nil, why
 	}
@@ -219,7 +233,7 @@ func (l *Layout) mkdir(at int, name string) error {
 
 // remedy is the command that would make controller available to this user.
 func (l *Layout) remedy(controller string) string {
-	uid, gid := os.Geteuid(), os.Getegid()
+	uid, gid := l.owner(), os.Getegid()
 	switch {
 	case l.Version == 0:
 		return "mount a cgroup2 file system at /sys/fs/cgroup"

@@ -36,6 +36,7 @@ type Layout struct {
 	Version int // 2, 1 (also for mixed hosts), or 0: none mounted
 
 	trees []tree
+	user  *int             // whose groups they are, nil for the effective user's
 	made  func(dir string) // tests stand in for the kernel, which fills a new group with files
 }
 

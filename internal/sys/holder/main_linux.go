@@ -86,6 +86,9 @@ func (h *held) start(builds map[string]Build, begin time.Time) error {
 		if err != nil {
 			return err
 		}
+		if len(h.order.UIDs) > 0 {
+			layout = layout.For(int(h.order.UIDs[0].Host))
+		}
 		if h.group, err = layout.Open(h.order.ID); err != nil {
 			return err
 		}
