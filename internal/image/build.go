@@ -221,3 +221,7 @@ func swapInSteps(from, to string) error {
 	}
 	return os.Rename(aside, from)
 }
+
+// Lock is the file whose lock says that the build is alive. A builder hands it to its children, so that nobody sweeps the
+// directory while one of them still writes there.
+func (b *Build) Lock() *os.File { return b.self }
