@@ -27,7 +27,7 @@
 //     Destroy has returned.
 //   - A driver never downgrades: what it cannot do as asked it refuses, with the reason and the remedy in the error's hint.
 //
-// Optional abilities are one-purpose interfaces (Inspector now; pause, snapshot, fork and usage later) mirrored in
+// Optional abilities are one-purpose interfaces (Inspector and Meter now; pause, snapshot and fork later) mirrored in
 // Info.Abilities; drivertest fails a driver whose words and methods differ. Policy, secrets, images and audit are never a
 // driver's business.
 package driver
@@ -74,11 +74,26 @@ type Inspector interface {
 	Inspect(ctx context.Context) (*rung.Isolation, error)
 }
 
+// Meter is the optional ability to tell what a live sandbox uses.
+type Meter interface {
+	// Usage measures now, from the host.
+	Usage(ctx context.Context) (Usage, error)
+}
+
+// Usage is what a sandbox uses on the host.
+type Usage struct {
+	Memory int64 // bytes, proportional set size (proc_pid_smaps(5)) of all its processes, runtime and holder
+	Own    int64 // of that, rung's own processes: holder and guest
+}
+
 // Ability names an optional interface in Info.
 type Ability string
 
 // The abilities and the interface each stands for.
-const CanInspect Ability = "inspect" // Inspector
+const (
+	CanInspect Ability = "inspect" // Inspector
+	CanMeter   Ability = "meter"   // Meter
+)
 
 // Info are the constant facts of a driver.
 type Info struct {

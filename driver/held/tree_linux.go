@@ -54,7 +54,7 @@ func (t *Tree) mountStore(store, id string) error {
 	} else if _, err := (disk.Maker{StateDir: t.StateDir}).Mount(ctx, store, t.Disk, id); err != nil {
 		return err
 	}
-	for _, name := range []string{"work", "home"} {
+	for _, name := range []string{"sandbox-work", "sandbox-home"} {
 		dir := filepath.Join(store, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return rung.Errorf(rung.KindInternal, "sandbox disk: %w", err)
@@ -137,7 +137,7 @@ func (t *Tree) mountOwn(root, store string) error {
 	if t.UID == 0 {
 		home = "/root"
 	}
-	for _, b := range []struct{ from, to string }{{"work", "/work"}, {"home", home}} {
+	for _, b := range []struct{ from, to string }{{"sandbox-work", "/work"}, {"sandbox-home", home}} {
 		o := mount.BindOptions{Nosuid: true, Nodev: true}
 		if err := mount.Bind(filepath.Join(store, b.from), filepath.Join(root, b.to), o); err != nil {
 			return err

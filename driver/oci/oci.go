@@ -30,7 +30,7 @@ func New(r rung.Rung, host held.Host, runtime Runtime) *Driver {
 
 // Info implements driver.Driver.
 func (d *Driver) Info() driver.Info {
-	return driver.Info{Name: "oci", Rung: d.rung, Abilities: []driver.Ability{driver.CanInspect}}
+	return driver.Info{Name: "oci", Rung: d.rung, Abilities: []driver.Ability{driver.CanInspect, driver.CanMeter}}
 }
 
 // Visibility tells which refusals rung sees.

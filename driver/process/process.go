@@ -29,7 +29,7 @@ func New(r rung.Rung, host held.Host) *Driver { return &Driver{rung: r, host: ho
 
 // Info implements driver.Driver.
 func (d *Driver) Info() driver.Info {
-	return driver.Info{Name: "process", Rung: d.rung, Abilities: []driver.Ability{driver.CanInspect}}
+	return driver.Info{Name: "process", Rung: d.rung, Abilities: []driver.Ability{driver.CanInspect, driver.CanMeter}}
 }
 
 // Visibility tells which refusals rung sees.
