@@ -60,7 +60,7 @@ func mounts(w wall) []Finding {
 	}
 	var out []Finding
 	for _, m := range w.Mounts {
-		if !onDisk(m.Type) || m.Point == "/" || provided(m) {
+		if !onDisk(m.Type) || m.Point == "/" || provided(m) || m.ReadOnly() && !telling(m.Root) {
 			continue
 		}
 		out = append(out, judge(m))
@@ -90,12 +90,29 @@ func provided(m measure.Mount) bool {
 	case "/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/dev/termination-log", "/run/.containerenv", "/.rung/guest":
 		return true
 	}
+	if strings.HasPrefix(m.Source, "/dev/loop") && m.Has("nosuid") && m.Has("nodev") {
+		return true // a disk image of its own, as rung and some engines give
+	}
 	for _, part := range []string{"/volumes/", "/kubelet/pods/", "/overlay-containers/", "/containers/storage/", "/sandboxes/"} {
 		if strings.Contains(m.Root, part) {
 			return true
 		}
 	}
 	return false
+}
+
+// telling reports whether merely reading the directory gives something away. Programs and libraries do not, nor does a
+// directory that somebody chose to show.
+func telling(root string) bool {
+	if root == "/" {
+		return true
+	}
+	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt"} {
+		if root == dir || strings.HasPrefix(root, dir+"/") {
+			return false
+		}
+	}
+	return sensitive(root)
 }
 
 func judge(m measure.Mount) Finding {
