@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/rung-dev/rung"
@@ -25,6 +26,14 @@ func (r Report) Text(w io.Writer, style Style) error {
 	fmt.Fprintln(b, style.paint(bold, head))
 	for i := len(r.Rungs) - 1; i >= 0; i-- {
 		r.Rungs[i].text(b, style)
+	}
+	fmt.Fprintln(b, "\n"+style.paint(bold, "out of every rung"))
+	for _, text := range everywhere {
+		bullet := "- "
+		for _, line := range wrap(text, style.width()-len(bullet)) {
+			fmt.Fprintln(b, bullet+line)
+			bullet = "  "
+		}
 	}
 	return b.Flush() // the first write error, if any
 }
@@ -52,7 +61,7 @@ func (s Step) runtime() string {
 	if s.Version == "" {
 		return "-"
 	}
-	return s.Version
+	return strings.Replace(s.Version, " version ", " ", 1)
 }
 
 // lines are the texts of the last column, each item hanging under its label.
@@ -78,8 +87,12 @@ func (s Step) lines(width int) []string {
 	if s.NotMeasured != "" {
 		add("not measured: ", s.NotMeasured)
 	}
+	label := "gets out: "
 	for _, text := range s.GetsOut {
-		add("gets out: ", text)
+		if !slices.Contains(everywhere, text) { // told once, below the table
+			add(label+"- ", text)
+			label = strings.Repeat(" ", len(label))
+		}
 	}
 	for _, text := range s.Notes {
 		add("weaker here: ", text)

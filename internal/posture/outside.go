@@ -55,7 +55,7 @@ func onDisk(kind string) bool {
 // mounts looks for the host's directories. Their names come from mountinfo, which shows them from the root of the file
 // system they are on: a directory on the host's second disk has its name there.
 func mounts(w wall) []Finding {
-	if !w.contained() {
+	if !w.rootOwn {
 		return nil
 	}
 	var out []Finding

@@ -16,6 +16,9 @@ const (
 	copiedOut    = "what --out names is copied to the host, where its next reader must not trust it"
 )
 
+// everywhere is what gets out of every wall on this host.
+var everywhere = []string{sideChannels, copiedOut}
+
 func factsOf(r rung.Rung) facts {
 	switch r {
 	case rung.None:
@@ -75,7 +78,7 @@ func laterFacts(r rung.Rung) facts {
 	case rung.Wasm:
 		return facts{
 			boundary: "linear memory, no system calls", enforced: "wazero, inside a process rung", use: "pure computation",
-			getsOut: []string{"what the host functions offer", "a bug in the compiler, into the process rung", sideChannels},
+			getsOut: []string{"what the host functions offer", "a bug in the compiler, into the process rung", sideChannels, copiedOut},
 		}
 	case rung.MicroVM:
 		return facts{

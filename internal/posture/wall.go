@@ -154,13 +154,24 @@ func (w wall) jailEvidence() []string {
 			text = append(text, s)
 		}
 	}
-	add(!w.identity, "user namespace: id "+strconv.Itoa(w.Self.UID)+" here is another one outside")
+	add(!w.identity, "user namespace of its own: "+w.mapping())
 	add(w.Self.SeccompMode == 2, "system calls are filtered")
 	add(w.Self.NoNewPrivs, "no new privileges")
 	add(len(w.Self.Capabilities) == 0 && !w.failed("capabilities"), "no capabilities")
 	add(w.Self.LSM != "" && !strings.HasPrefix(w.Self.LSM, "unconfined"), "LSM label "+clean(w.Self.LSM))
 	add(w.Self.RootReadOnly, "read-only root")
 	return text
+}
+
+// mapping tells who the process is outside its user namespace.
+func (w wall) mapping() string {
+	id := uint32(w.Self.UID)
+	for _, m := range w.Self.UIDMap {
+		if id >= m.Inside && id-m.Inside < m.Size {
+			return "id " + strconv.Itoa(w.Self.UID) + " is " + strconv.FormatUint(uint64(m.Host)+uint64(id-m.Inside), 10) + " outside"
+		}
+	}
+	return "id " + strconv.Itoa(w.Self.UID) + " is nobody outside"
 }
 
 // unhardened lists what a hardened wall would have and this one has not.

@@ -225,7 +225,7 @@ func TestWhereami(t *testing.T) {
 				m.Namespaces, m.LSM = apart("time"), ""
 				return m
 			}(), mounts: overlay, files: map[string]string{"run/.containerenv": ""}},
-			want: rung.Container, base: rung.Container, says: []string{"made by podman", "another one outside", "PRV-14", "KRN-15"},
+			want: rung.Container, base: rung.Container, says: []string{"made by podman", "id 0 is 1000 outside", "PRV-14", "KRN-15"},
 		},
 		"hardened": {
 			fake: fake{self: hardenedSelf(), mounts: overlay},
