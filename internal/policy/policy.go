@@ -10,7 +10,8 @@
 // demands that no network exists, because nobody here can verify that on somebody else's machine.
 //
 // Everything else is below the list and refused unless the exception is written out: Request.AcceptLower names that very
-// rung. Without a pin an accepted rung is the last resort after the list. None is never a last resort: it is taken only when it
+// rung. Without a pin an accepted rung is the last resort after the list,
+// and an exception only if it is lower. None is never a last resort: it is taken only when it
 // is pinned and the caller says that it is no sandbox, which is exception enough.
 //
 // # Refusals

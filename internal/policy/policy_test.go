@@ -214,15 +214,18 @@ func sound(t *rapid.T, req Request, host map[rung.Rung]Availability, d Decision)
 		t.Fatalf("none without being asked for: %+v", d)
 	}
 	listed := slices.Contains(List(d.Threat), d.Rung)
-	strong := req.Pinned == d.Rung && above(d.Rung, weakest(d.Threat))
+	strong := above(d.Rung, weakest(d.Threat)) && (d.Rung != rung.Remote || d.Egress != EgressNone)
+	if !listed && req.Pinned != d.Rung && req.AcceptLower != d.Rung {
+		t.Fatalf("%s is not listed and nobody named it: %+v", d.Rung, d)
+	}
 	if !listed && !strong && d.Rung != rung.None && req.AcceptLower != d.Rung {
 		t.Fatalf("unaccepted rung %s: %+v", d.Rung, d)
 	}
 	if !listed && !strong && d.Accepted != string(d.Rung) {
 		t.Fatalf("exception not recorded: %+v", d)
 	}
-	if listed && d.Accepted != "" {
-		t.Fatalf("exception recorded for a listed rung: %+v", d)
+	if (listed || strong) && d.Accepted != "" {
+		t.Fatalf("exception recorded for an acceptable rung: %+v", d)
 	}
 	if !slices.Contains(Candidates(req), d.Rung) {
 		t.Fatalf("%s is not among the candidates %v", d.Rung, Candidates(req))

@@ -120,13 +120,15 @@ func bareSelf() measure.Measurement {
 
 const bareMounts = "1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
 
-func TestWhereami(t *testing.T) {
+type whereCase struct {
+	fake
+	want, base rung.Rung
+	says       []string // parts of the text
+}
+
+func machineCases() map[string]whereCase {
 	flagged := map[string]string{"proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu hypervisor sse\n"}
-	for name, c := range map[string]struct {
-		fake
-		want, base rung.Rung
-		says       []string // parts of the text
-	}{
+	return map[string]whereCase{
 		"bare host": {
 			fake: fake{self: bareSelf(), mounts: bareMounts, writable: []string{"/proc/sys/kernel/core_pattern"}},
 			want: rung.None, base: rung.None, says: []string{"nothing stands between", "NET-02", "whether a hypervisor hides"},
@@ -159,6 +161,11 @@ func TestWhereami(t *testing.T) {
 			},
 			want: rung.MicroVM, base: rung.MicroVM, says: []string{"VMM-05"},
 		},
+	}
+}
+
+func dockerCases() map[string]whereCase {
+	return map[string]whereCase{
 		"docker": {
 			fake: fake{self: dockerSelf(), mounts: overlay + hosts, files: map[string]string{".dockerenv": ""}},
 			want: rung.Container, base: rung.Container,
@@ -210,6 +217,11 @@ func TestWhereami(t *testing.T) {
 			},
 			want: rung.None, base: rung.Container, says: []string{"KRN-20"},
 		},
+	}
+}
+
+func otherCases() map[string]whereCase {
+	return map[string]whereCase{
 		"a pod": {
 			fake: fake{
 				self: func() measure.Measurement { m := dockerSelf(); m.SeccompMode = 0; return m }(), mounts: overlay,
@@ -265,7 +277,14 @@ func TestWhereami(t *testing.T) {
 			},
 			want: rung.None, base: rung.GVisor, says: []string{"SOC-01"},
 		},
-	} {
+	}
+}
+
+func TestWhereami(t *testing.T) {
+	cases := machineCases()
+	maps.Copy(cases, dockerCases())
+	maps.Copy(cases, otherCases())
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := Whereami(c.system(t))
 			var text strings.Builder
