@@ -25,8 +25,7 @@ const (
 func (s *server) filesystem(method string, w *http1.Response, r *http1.Request) {
 	u, err := s.user(r, "")
 	if err != nil {
-		e := wireError(err)
-		w.JSON(e.Code.HTTPStatus(), wire.Marshal(e))
+		failUnary(w, err)
 		return
 	}
 	f := &fileCall{s: s, user: u, nolinks: r.Header.Get(wire.HeaderNofollow) == "1"}

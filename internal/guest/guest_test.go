@@ -57,6 +57,9 @@ func testUser(t *testing.T) ident.User {
 	return u
 }
 
+// extra is what the next guest inherits.
+var extra []*os.File
+
 // running is one rung-guest of a test, an ordinary child that listens on a socket.
 type running struct {
 	*client.Guest
@@ -80,6 +83,7 @@ func start(t *testing.T, change func(*guest.Config)) *running {
 	}
 	r := &running{cmd: exec.Command(program, "serve", string(arg)), socket: cfg.Listen, user: u, stderr: &bytes.Buffer{}}
 	r.cmd.Stderr = r.stderr
+	r.cmd.ExtraFiles = extra
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -78,12 +78,23 @@ func unary[Req any](w *http1.Response, r *http1.Request, do func(context.Context
 		answer, err = do(ctx, req)
 	}
 	if err != nil {
-		e := wireError(err)
-		w.JSON(e.Code.HTTPStatus(), wire.Marshal(e))
+		failUnary(w, err)
 		return
 	}
 	w.JSON(200, wire.Marshal(answer))
 }
+
+func failUnary(w *http1.Response, err error) {
+	e := wireError(err)
+	status := e.Code.HTTPStatus()
+	if errors.Is(err, errMedia) {
+		status = 415
+	}
+	w.JSON(status, wire.Marshal(e))
+}
+
+// errMedia is Connect's answer to a codec that the server does not speak: 415 outside the codes.
+var errMedia error = &wire.Error{Code: wire.InvalidArgument, Message: "only Connect calls in JSON are served"}
 
 // deadline is the client's; a unary call is never without one.
 func deadline(r *http1.Request) (context.Context, context.CancelFunc) {
@@ -121,7 +132,7 @@ func callable(r *http1.Request, media string) error {
 	case r.Method != "POST":
 		return errorf(wire.Unimplemented, "calls are POST requests")
 	case !strings.EqualFold(strings.TrimSpace(kind), media):
-		return errorf(wire.InvalidArgument, "content type must be %s", media)
+		return errMedia
 	}
 	if e := r.Header.Get("Content-Encoding") + r.Header.Get("Connect-Content-Encoding"); e != "" && e != "identity" {
 		return errorf(wire.Unimplemented, "compression is not supported")

@@ -95,7 +95,10 @@ func (s *server) wait(ended <-chan error) error {
 
 // channelEnd is nil for the ordinary end: the holder is gone.
 func channelEnd(err error) error {
-	if err == nil || errors.Is(err, os.ErrClosed) || strings.Contains(err.Error(), "EOF") || strings.Contains(err.Error(), "shutdown") {
+	if errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+		return nil
+	}
+	if err == nil || strings.Contains(err.Error(), "EOF") || strings.Contains(err.Error(), "shutdown") {
 		return nil
 	}
 	return fmt.Errorf("control channel: %w", err)

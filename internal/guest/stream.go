@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"io"
 	"strconv"
 	"strings"
@@ -92,6 +93,10 @@ func decodeStream(r *http1.Request, req any) error {
 }
 
 func failStream(w *http1.Response, err error) {
+	if errors.Is(err, errMedia) {
+		failUnary(w, err)
+		return
+	}
 	w.Set("Content-Type", "application/connect+json")
 	w.Stream(func(buf []byte) []byte {
 		from := len(buf)

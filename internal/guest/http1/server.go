@@ -24,6 +24,9 @@ const (
 	headTimeout = 10 * time.Second // from a request's first byte to the end of its head
 	idleTimeout = 2 * time.Minute  // between requests, and between reads of a body
 	maxConns    = 256
+
+	maxDrain     = 64 << 20 // of a body that the handler did not read to its end
+	drainTimeout = 10 * time.Second
 )
 
 // Handler answers one request. What it does not write is an empty 204.
@@ -147,11 +150,18 @@ func (s *Server) one(in *reader, br *bufio.Reader) bool {
 	}
 	w.close = strings.EqualFold(req.Header.Get("Connection"), "close")
 	s.Handler(w, req)
-	if w.finish() != nil || w.close || req.watched {
+	if w.finish() != nil || req.watched {
 		return false
 	}
-	// A small rest of a body is cheaper to read than a new connection; a large one is not worth it.
-	_, err := io.CopyN(io.Discard, req.Body, 64<<10)
+	return drain(in, req.Body) && !w.close
+}
+
+// drain reads what the handler left of the body: a client that is still sending when the connection is closed may never
+// see the answer.
+func drain(in *reader, body *wire.Body) bool {
+	in.idle = 0
+	in.conn.SetReadDeadline(time.Now().Add(drainTimeout))
+	_, err := io.CopyN(io.Discard, body, maxDrain)
 	return errors.Is(err, io.EOF)
 }
 

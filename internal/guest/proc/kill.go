@@ -60,18 +60,18 @@ func (t *Table) killTree(p *Process) {
 	if others[p.PID] {
 		return // the number is taken again, so nothing with it as its session is left
 	}
-	t.reap.signal(p.PID, true, syscall.SIGKILL) // ESRCH: it is gone, its descendants may not be
 	if alone && t.cfg.Init && len(others) == 1 {
 		syscall.Kill(-1, syscall.SIGKILL) // everything in the namespace but this program, in one go
 	}
 	tree := tree{alone: alone, others: others, sessions: map[int]bool{p.PID: true}, groups: map[int]bool{p.PID: true}}
 	deadline := time.Now().Add(killWait)
-	for range rounds {
+	for range rounds { // each from a look before the kill: afterwards the children of the killed belong to PID 1
 		if tree.kill(scanProc()) == 0 || time.Now().After(deadline) {
-			return
+			break
 		}
 		pause(time.Millisecond)
 	}
+	t.reap.signal(p.PID, true, syscall.SIGKILL) // where /proc cannot be read; ESRCH is the ordinary answer
 }
 
 // pause lets killed processes end; there is no event to wait for, as they are not this program's children.
