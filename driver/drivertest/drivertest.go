@@ -29,6 +29,8 @@ type Config struct {
 	// Leftovers lists what exists on the host under the name of the sandbox, one line each that begins with its kind:
 	// process, cgroup, mount, directory, loop (see HostLeftovers). It is asked until it answers nothing, for two seconds.
 	Leftovers func(id string) []string
+	// HostIDs are the host user ids that the sandbox's processes have or can take; see HostIDs. Nil skips the check.
+	HostIDs func(id string) []rung.IDMap
 	// Sweep removes what a killed owner left behind, as the next call of rung does; nil where nothing can be.
 	Sweep func(t *testing.T)
 	// KillHolder ends the holder of the sandbox without a word, as the kernel's out-of-memory killer would.
@@ -84,6 +86,7 @@ func checks() []check {
 		{"owned ends with its owner", (*suite).owned},
 		{"events", (*suite).events},
 		{"inspect", (*suite).inspect},
+		{"meter", (*suite).meter},
 		{"ids do not overlap", (*suite).idsApart},
 		{"many in parallel", (*suite).parallel},
 	}
@@ -302,15 +305,17 @@ func (s *suite) info(t *testing.T) {
 
 func (s *suite) abilities(t *testing.T) {
 	b := s.create(t)
-	for ability, has := range map[driver.Ability]bool{
+	known := map[driver.Ability]bool{
 		driver.CanInspect: implements[driver.Inspector](b.Instance),
-	} {
+		driver.CanMeter:   implements[driver.Meter](b.Instance),
+	}
+	for ability, has := range known {
 		if said := slices.Contains(s.driver.Info().Abilities, ability); said != has {
 			t.Errorf("ability %s: Info says %v, the instance's methods say %v", ability, said, has)
 		}
 	}
 	for _, a := range s.driver.Info().Abilities {
-		if a != driver.CanInspect {
+		if _, ok := known[a]; !ok {
 			t.Errorf("Info names the ability %q, which the contract does not know", a)
 		}
 	}
@@ -353,30 +358,36 @@ func (s *suite) inspect(t *testing.T) {
 	}
 }
 
-// hostIDs are the ranges of host user ids that the sandbox's processes can have.
-func hostIDs(iso *rung.Isolation) (ranges []rung.IDMap) {
-	if iso.Sources["uid_map"] == "host" && len(iso.UIDMap) > 0 {
-		return iso.UIDMap
+func (s *suite) meter(t *testing.T) {
+	b := s.create(t)
+	m, ok := b.Instance.(driver.Meter)
+	if !ok {
+		t.Skip("the driver has no ability to meter")
 	}
-	if iso.Sources["uid"] == "host" {
-		return []rung.IDMap{{Host: uint32(iso.UID), Size: 1}}
+	u, err := m.Usage(within(t, bound))
+	if err != nil {
+		t.Fatalf("Usage: %v", err)
 	}
-	return nil
+	if u.Memory <= 0 || u.Own < 0 || u.Own > u.Memory {
+		t.Errorf("Usage: %+v: something is used, and rung's own part is a part", u)
+	}
+	s.destroy(t, b)
+	if u, err := m.Usage(within(t, bound)); err == nil {
+		t.Errorf("Usage tells %+v of a destroyed sandbox", u)
+	}
 }
 
+// idsApart: an escaped process must not be able to signal or trace its neighbour's.
 func (s *suite) idsApart(t *testing.T) {
+	if s.HostIDs == nil {
+		t.Skip("Config.HostIDs is not set: nobody can tell which ids the host sees")
+	}
 	var all [2][]rung.IDMap
 	for i := range all {
-		in, ok := s.create(t).Instance.(driver.Inspector)
-		if !ok {
-			t.Skip("the driver cannot inspect: nobody can tell its ids")
-		}
-		iso, err := in.Inspect(within(t, bound))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if all[i] = hostIDs(iso); len(all[i]) == 0 {
-			t.Fatalf("Inspect tells no host ids: neither uid_map nor uid is measured from the host: %v", iso.Sources)
+		b := s.create(t)
+		_ = b.start(t, "/bin/sh", "-c", "sleep 1000")
+		if all[i] = s.HostIDs(b.id); len(all[i]) == 0 {
+			t.Fatalf("no process of %s is found on the host", b.id)
 		}
 	}
 	for _, a := range all[0] {

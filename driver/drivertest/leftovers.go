@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/rung-dev/rung"
 )
 
 // HostLeftovers is Config.Leftovers for drivers on Linux: everything whose name, path or control group contains the
@@ -38,6 +40,30 @@ func processes(id string) (left []string) {
 		}
 	}
 	return left
+}
+
+// HostIDs is Config.HostIDs for drivers on Linux that give each sandbox a control group of its name: the id ranges that are
+// mapped for the processes in it, and the ids they have. Root outside any user namespace is left out: that is the runtime
+// waiting for its container, not what an escaped process would be. It needs root, who alone sees all of that.
+func HostIDs(id string) (ids []rung.IDMap) {
+	for _, dir := range glob("/proc/[0-9]*") {
+		if !strings.Contains(read(filepath.Join(dir, "cgroup")), id) {
+			continue
+		}
+		for line := range strings.Lines(read(filepath.Join(dir, "uid_map"))) {
+			var m rung.IDMap
+			if n, err := fmt.Sscan(line, &m.Inside, &m.Host, &m.Size); n == 3 && err == nil && m.Size != 1<<32-1 {
+				ids = append(ids, m)
+			}
+		}
+		for line := range strings.Lines(read(filepath.Join(dir, "status"))) {
+			var uid uint32
+			if n, err := fmt.Sscanf(line, "Uid: %d", &uid); n == 1 && err == nil && uid != 0 {
+				ids = append(ids, rung.IDMap{Host: uid, Size: 1})
+			}
+		}
+	}
+	return ids
 }
 
 func mounts(id string) (left []string) {

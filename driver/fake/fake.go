@@ -40,6 +40,7 @@ type Config struct {
 	End         driver.End                         // how it then ended; Reason is rung.Exited when empty
 	Events      []driver.Event                     // sent for each sandbox once it is up
 	Inspect     func(driver.Spec) *rung.Isolation  // nil: the fake has no ability to inspect
+	Usage       func(driver.Spec) driver.Usage     // nil: the fake has no ability to meter
 	DestroyHook func(ctx context.Context) error    // called by each Destroy before it does anything; its error is returned
 	Expect      func(driver.Spec) rung.Expectation // nil: no promises
 }
@@ -55,7 +56,8 @@ type Driver struct {
 var (
 	_ driver.Driver    = (*Driver)(nil)
 	_ driver.Instance  = (*instance)(nil)
-	_ driver.Inspector = inspectable{}
+	_ driver.Inspector = inspector{}
+	_ driver.Meter     = meter{}
 )
 
 // New returns a driver that follows the script.
@@ -74,6 +76,9 @@ func (d *Driver) Info() driver.Info {
 	info := driver.Info{Name: Name, Rung: d.config.Rung}
 	if d.config.Inspect != nil {
 		info.Abilities = append(info.Abilities, driver.CanInspect)
+	}
+	if d.config.Usage != nil {
+		info.Abilities = append(info.Abilities, driver.CanMeter)
 	}
 	return info
 }
@@ -165,10 +170,26 @@ func (d *Driver) find(id string) *sandbox {
 
 func (d *Driver) instance(s *sandbox) driver.Instance {
 	i := &instance{driver: d, sandbox: s}
-	if d.config.Inspect != nil {
-		return inspectable{i}
+	switch {
+	case d.config.Inspect != nil && d.config.Usage != nil:
+		return struct {
+			*instance
+			inspector
+			meter
+		}{i, inspector{i}, meter{i}}
+	case d.config.Inspect != nil:
+		return struct {
+			*instance
+			inspector
+		}{i, inspector{i}}
+	case d.config.Usage != nil:
+		return struct {
+			*instance
+			meter
+		}{i, meter{i}}
+	default:
+		return i
 	}
-	return i
 }
 
 // Adopt implements driver.Driver. A fake's sandboxes live in the Driver value, so only that one can adopt them.

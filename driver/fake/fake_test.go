@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -121,7 +122,7 @@ func TestConformance(t *testing.T) {
 	const oneValue = "a fake's sandboxes live in one Driver value and one process"
 	drivertest.Run(t, drivertest.Config{
 		New: func(t *testing.T) driver.Driver {
-			return fake.New(fake.Config{Guest: processGuest(t), Inspect: inspect})
+			return fake.New(fake.Config{Guest: processGuest(t), Inspect: inspect, Usage: usage})
 		},
 		Template: func(*testing.T) driver.Template { return driver.Template{Name: "none", Root: "/"} },
 		Lacks: map[string]string{
@@ -137,6 +138,8 @@ func TestConformance(t *testing.T) {
 func inspect(spec driver.Spec) *rung.Isolation {
 	return &rung.Isolation{PIDsMax: spec.Limits.PIDs, Sources: map[string]string{"pids_max": "host"}}
 }
+
+func usage(driver.Spec) driver.Usage { return driver.Usage{Memory: 2 << 20, Own: 1 << 20} }
 
 func spec() driver.Spec {
 	return driver.Spec{ID: "a", Template: driver.Template{Root: "/"}, Limits: rung.DefaultLimits()}
@@ -253,19 +256,32 @@ func TestDefaultGuest(t *testing.T) {
 	}
 }
 
-func TestAbilityFollowsTheScript(t *testing.T) {
-	for _, with := range []bool{false, true} {
-		var c fake.Config
-		if with {
-			c.Inspect = inspect
-		}
+func TestAbilitiesFollowTheScript(t *testing.T) {
+	for _, c := range []fake.Config{{}, {Inspect: inspect}, {Usage: usage}, {Inspect: inspect, Usage: usage}} {
 		d := fake.New(c)
 		in, err := d.Create(t.Context(), spec())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, has := in.(driver.Inspector); has != with || len(d.Info().Abilities) > 0 != with {
-			t.Errorf("Inspect %v: method %v, Info %v", with, has, d.Info().Abilities)
+		var want []driver.Ability
+		if _, ok := in.(driver.Inspector); ok {
+			want = append(want, driver.CanInspect)
+		}
+		if _, ok := in.(driver.Meter); ok {
+			want = append(want, driver.CanMeter)
+		}
+		if got := d.Info().Abilities; !slices.Equal(got, want) || len(want) != count(c) {
+			t.Errorf("Info says %v, the methods say %v, the script has %d", got, want, count(c))
 		}
 	}
+}
+
+func count(c fake.Config) (n int) {
+	if c.Inspect != nil {
+		n++
+	}
+	if c.Usage != nil {
+		n++
+	}
+	return n
 }

@@ -185,17 +185,31 @@ func (i *instance) Destroy(ctx context.Context) error {
 	return i.sandbox.remove(ctx, func() { i.driver.forget(i.sandbox) })
 }
 
-// inspectable adds the ability; a fake without a script for it must not have the method.
-type inspectable struct{ *instance }
+// inspector and meter add an ability each: a fake without a script for one must not have its method.
+type (
+	inspector struct{ of *instance }
+	meter     struct{ of *instance }
+)
 
-func (i inspectable) Inspect(ctx context.Context) (*rung.Isolation, error) {
-	if err := ctx.Err(); err != nil {
+func (i inspector) Inspect(ctx context.Context) (*rung.Isolation, error) {
+	if err := i.of.live(ctx); err != nil {
 		return nil, err
 	}
+	return i.of.driver.config.Inspect(i.of.sandbox.spec), nil
+}
+
+func (m meter) Usage(ctx context.Context) (driver.Usage, error) {
+	if err := m.of.live(ctx); err != nil {
+		return driver.Usage{}, err
+	}
+	return m.of.driver.config.Usage(m.of.sandbox.spec), nil
+}
+
+func (i *instance) live(ctx context.Context) error {
 	select {
 	case <-i.sandbox.ended:
-		return nil, rung.Errorf(rung.KindConflict, "sandbox %s has ended", i.sandbox.spec.ID)
+		return rung.Errorf(rung.KindConflict, "sandbox %s has ended", i.sandbox.spec.ID)
 	default:
-		return i.driver.config.Inspect(i.sandbox.spec), nil
+		return ctx.Err()
 	}
 }
