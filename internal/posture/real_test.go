@@ -59,7 +59,8 @@ func self(t *testing.T) string {
 
 // Real namespaces without a filter: never more than a container, and the reasons are named.
 func TestInRealNamespaces(t *testing.T) {
-	w := ask(t, "bwrap", "--unshare-all", "--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev",
+	w := ask(t, "bwrap", "--unshare-all", "--ro-bind", "/usr", "/usr",
+		"--ro-bind-try", "/lib", "/lib", "--ro-bind-try", "/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev",
 		"--ro-bind", self(t), "/test", "/test")
 	if w.Base != rung.Container || !has(append(w.Holes, w.LoweredBy...), "KRN-01") {
 		t.Errorf("%+v", w)

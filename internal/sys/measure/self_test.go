@@ -98,7 +98,9 @@ func TestSelfWithoutProc(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(bwrap, "--unshare-all", "--ro-bind", self, "/test", "--setenv", "MEASURE_WITHOUT_PROC", "1",
+	// The libraries are for a test built with the race detector, which is not static.
+	cmd := exec.Command(bwrap, "--unshare-all", "--ro-bind", self, "/test", "--ro-bind-try", "/lib", "/lib",
+		"--ro-bind-try", "/lib64", "/lib64", "--setenv", "MEASURE_WITHOUT_PROC", "1",
 		"/test", "-test.run=TestSelfWithoutProc$", "-test.v")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
