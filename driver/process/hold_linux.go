@@ -24,7 +24,6 @@ type confinement struct {
 	Masked   []string `json:"masked"`
 	ReadOnly []string `json:"readonly"`
 	Rlimits  []rlimit `json:"rlimits"`
-	UID      int      `json:"uid"`
 	Writable []string `json:"writable"`
 	Devices  []string `json:"devices"`
 	Landlock int      `json:"landlock_abi"`
@@ -50,7 +49,7 @@ func Hold(w *holder.Workshop) (*holder.Wall, error) {
 	}
 	guest := held.GuestConfig{ControlFD: controlFD, Init: true, DropCaps: true, User: held.User(s.Tree.UID), Workdir: "/work", Env: s.Env}
 	c := confinement{
-		Root: root, Hostname: w.ID, UID: held.GuestUID, Landlock: s.Landlock, Seccomp: seccomp.Filter(seccomp.Process),
+		Root: root, Hostname: w.ID, Landlock: s.Landlock, Seccomp: seccomp.Filter(seccomp.Process),
 		Masked:   append(held.DefaultMasked(), held.MaskedPaths()...),
 		ReadOnly: held.DefaultReadOnly(),
 		Writable: []string{"/work", "/home/user", "/tmp", "/dev/shm", "/dev/pts"},
@@ -60,7 +59,7 @@ func Hold(w *holder.Workshop) (*holder.Wall, error) {
 		},
 	}
 	if s.IDs.Single() {
-		c.UID, guest.User = 0, held.User(0)
+		guest.User = held.User(0)
 	}
 	if guest.Confine, err = json.Marshal(c); err != nil {
 		return nil, rung.Errorf(rung.KindInternal, "process: %w", err)
@@ -78,6 +77,11 @@ func mapIDs(attr *syscall.SysProcAttr, ids held.IDs) {
 	// A user who maps only himself may not set groups: dropping one could gain what it denies (user_namespaces(7)).
 	attr.GidMappingsEnableSetgroups = !ids.Single()
 	attr.Credential = &syscall.Credential{NoSetGroups: ids.Single()}
+	if !ids.Single() {
+		// rung-guest has a uid of its own from its first instruction; what it needs for walling itself in stays with it.
+		attr.Credential.Uid, attr.Credential.Gid = held.GuestUID, held.GuestUID
+		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_KILL, unix.CAP_SETPCAP}
+	}
 }
 
 func command(w *holder.Workshop, guest string, config held.GuestConfig) *exec.Cmd {

@@ -43,10 +43,9 @@ func Serve(c *Config) error {
 		report = &done
 	}
 	score := proc.OpenScoreAdj()
-	if c.DropCaps {
-		if err := errors.Join(harden.Private(), harden.Drop()); err != nil {
-			return err
-		}
+	forker, err := forkerFor(c)
+	if err != nil {
+		return err
 	}
 	unix.Umask(0o022)
 	if !c.Init {
@@ -61,12 +60,25 @@ func Serve(c *Config) error {
 	if err != nil {
 		return err
 	}
-	s := &server{cfg: c, files: files, confined: report, procs: proc.NewTable(proc.Config{Output: c.Output, Init: c.Init, OOM: score})}
+	s := &server{cfg: c, files: files, confined: report, procs: proc.NewTable(proc.Config{Output: c.Output, Init: c.Init, OOM: score, Forker: forker})}
 	s.measure.start(s)
 	http := &http1.Server{Handler: s.handle}
 	ended := make(chan error, 1)
 	go func() { ended <- http.Serve(ln) }()
 	return s.wait(ended)
+}
+
+// forkerFor starts the thread that will fork user processes, and gives up what the program must not keep: first that
+// thread's bounding set, then on all threads the capability to change it.
+func forkerFor(c *Config) (*proc.Forker, error) {
+	if !c.DropCaps {
+		return proc.NewForker(nil)
+	}
+	forker, err := proc.NewForker(harden.EmptyBounding)
+	if err != nil {
+		return nil, err
+	}
+	return forker, errors.Join(harden.Private(), harden.Drop())
 }
 
 // wait ends the program in order.

@@ -1,6 +1,7 @@
 // Package confine is how rung-guest walls itself in on rung `process`, where no container runtime does it: it is started as
 // the first process of fresh namespaces, with the prepared root tree of its sandbox, and gives up everything before it
-// serves anybody. All of it happens before any user code exists.
+// serves anybody. All of it happens before any user code exists. It runs as rung-guest's own user from the start, with the
+// capabilities for it as ambient ones; the server gives those up next (package harden).
 package confine
 
 // Config is what Apply enforces, in this order.
@@ -10,7 +11,6 @@ type Config struct {
 	Masked   []string `json:"masked"`   // paths hidden behind /dev/null or an empty directory
 	ReadOnly []string `json:"readonly"` // paths remounted read-only
 	Rlimits  []Rlimit `json:"rlimits"`
-	UID      int      `json:"uid"` // rung-guest's own uid and gid inside
 	// Writable are the directories user code may write below, for Landlock; everything else is read-only to it.
 	Writable []string `json:"writable"`
 	// Devices are the device files user code may open for writing.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"syscall"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
 	"golang.org/x/sys/unix"
@@ -25,7 +24,7 @@ func Apply(raw json.RawMessage) (Report, error) {
 		do   func(*Config) error
 	}{
 		{"root", enterRoot}, {"masks", mask}, {"hostname", setHostname}, {"rlimits", setRlimits},
-		{"user", becomeGuest}, {"landlock", restrict}, {"seccomp", filter},
+		{"landlock", restrict}, {"seccomp", filter},
 	} {
 		if err := step.do(&c); err != nil {
 			return Report{}, rung.Errorf(rung.KindUnavailable, "confine: %s: %w", step.name, err)
@@ -107,28 +106,10 @@ func setRlimits(c *Config) error {
 	return nil
 }
 
-// becomeGuest changes to rung-guest's own uid but keeps the permitted capabilities over the change; the server drops them
-// to the three it needs. Without a second uid (an ordinary user without subordinate ids) UID is 0 and nothing changes.
-func becomeGuest(c *Config) error {
-	if c.UID == 0 {
-		return nil
-	}
-	if _, _, e := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1, 0); e != 0 {
-		return e
-	}
-	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(c.UID, c.UID, c.UID), syscall.Setresuid(c.UID, c.UID, c.UID)); err != nil {
-		return err
-	}
-	return raiseEffective()
-}
-
 // restrict enforces exactly the ABI that was asked; go-landlock's strict mode fails rather than enforce less.
 func restrict(c *Config) error {
 	if c.Landlock == 0 {
 		return nil
-	}
-	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
-		return e
 	}
 	configs := []landlock.Config{landlock.V1, landlock.V2, landlock.V3, landlock.V4, landlock.V5, landlock.V6,
 		landlock.V7, landlock.V8, landlock.V9, landlock.V10, landlock.V11}

@@ -51,16 +51,15 @@ func Descriptors() error {
 	return nil
 }
 
-// Drop gives up on all threads what a user process must never get: it empties the ambient, inheritable and bounding sets,
-// sets no_new_privs, and keeps only the capabilities of kept that the program has. It needs CAP_SETPCAP for the bounding
-// set and gives it up with the rest. It reads back what it set and fails when anything else came out.
+// Drop gives up on all threads what a user process must never get: it empties the ambient and inheritable sets, sets
+// no_new_privs, and keeps only the capabilities of kept that the program has. It reads back what it set and fails when
+// anything else came out. The bounding set is not among it: see EmptyBounding, which must come first.
 func Drop() error {
 	steps := []struct {
 		name string
 		do   func() error
 	}{
 		{"ambient set", func() error { return all(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL) }},
-		{"bounding set", dropBounding},
 		{"no_new_privs", func() error { return all(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1) }},
 		{"capabilities", dropCaps},
 		{"check", check},
@@ -90,6 +89,22 @@ func bounding(c uintptr) (bool, error) {
 	return r == 1, nil
 }
 
+// EmptyBounding empties the bounding set of the calling thread and checks that it is empty. What the thread forks inherits
+// that; so only the one thread that forks needs it, and the others, which never execute anything, are spared: on rung
+// process, whose user namespace gives all forty-one, every capability would cost a stop of all threads. It needs
+// CAP_SETPCAP, which Drop gives up. The caller must have locked its goroutine to the thread.
+func EmptyBounding() error {
+	if err := dropBounding(); err != nil {
+		return fmt.Errorf("harden: bounding set: %w", err)
+	}
+	for c := uintptr(0); c < 64; c++ {
+		if in, err := bounding(c); err == nil && in {
+			return fmt.Errorf("harden: capability %d is still in the bounding set", c)
+		}
+	}
+	return nil
+}
+
 func dropBounding() error {
 	for c := uintptr(0); c < 64; c++ {
 		in, err := bounding(c)
@@ -99,7 +114,7 @@ func dropBounding() error {
 		if !in {
 			continue
 		}
-		if err := all(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c); err != nil {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
 			return err
 		}
 	}
@@ -114,11 +129,6 @@ func check() error {
 	}
 	if eff&^kept != 0 || perm&^kept != 0 || inh != 0 {
 		return fmt.Errorf("capabilities are %#x, %#x, %#x", eff, perm, inh)
-	}
-	for c := uintptr(0); c < 64; c++ {
-		if in, err := bounding(c); err == nil && in {
-			return fmt.Errorf("capability %d is still in the bounding set", c)
-		}
 	}
 	nnp, _, e := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0)
 	if e != 0 || nnp != 1 {

@@ -42,7 +42,7 @@ func (t *Table) fork(spec *Spec, io *stdio) (int, error) {
 	defer t.cfg.OOM.prefer(false)
 	err := error(syscall.ENOENT)
 	for _, path := range candidates(spec) {
-		pid, e := syscall.ForkExec(path, argv, attr)
+		pid, e := t.cfg.Forker.forkExec(path, argv, attr)
 		if e == nil {
 			return pid, nil
 		}

@@ -61,6 +61,7 @@ type Config struct {
 	Output int       // bytes of each output that are kept; 0 is DefaultOutput
 	Init   bool      // this program is PID 1 of a namespace of its own
 	OOM    *ScoreAdj // nil: left alone
+	Forker *Forker
 }
 
 // Table is all processes of the sandbox that this program started.
