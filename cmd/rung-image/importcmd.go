@@ -98,15 +98,31 @@ func (a *app) commit(ctx context.Context, b *image.Build, name string, t image.T
 	if os.Geteuid() == 0 {
 		t.OwnerBase = image.OwnerBase
 	}
-	for _, scratch := range []string{"spool", "tmp"} {
-		if err := os.RemoveAll(filepath.Join(b.Dir, scratch)); err != nil {
-			return image.Template{}, err
-		}
+	if err := removeScratch(b.Dir); err != nil {
+		return image.Template{}, err
 	}
 	if err := b.Commit(t); err != nil {
 		return image.Template{}, err
 	}
 	return a.store.Get(ctx, name)
+}
+
+// removeScratch leaves nothing in a build's directory but what a template consists of: scratch files can name mirrors with
+// passwords.
+func removeScratch(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == "rootfs" || e.Name() == "lock" {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // previous returns the template that a build would replace, the zero one when there is none. Only a newer version of the

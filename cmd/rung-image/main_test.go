@@ -32,12 +32,18 @@ import (
 	"github.com/rung-dev/rung/internal/image"
 )
 
+// asProgram in the environment makes the test binary the program itself.
+const asProgram = "RUNG_IMAGE_TEST_PROGRAM"
+
 // The test binary is its own child, as the program is.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 {
 		if role, ok := roles()[os.Args[1]]; ok {
 			os.Exit(role())
 		}
+	}
+	if os.Getenv(asProgram) != "" {
+		main()
 	}
 	os.Exit(m.Run())
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/rung-dev/rung"
 )
@@ -17,6 +18,8 @@ const (
 	newPrefix = ".new-"
 	oldPrefix = ".old-"
 )
+
+const packagesFile = "packages"
 
 // Build is a template in the making: invisible, and removed by anybody's next build if its builder dies.
 type Build struct {
@@ -85,6 +88,11 @@ func (b *Build) Commit(t Template) error {
 	}
 	if len(data) > maxJSON {
 		return rung.Errorf(rung.KindExhausted, "template %s: its description has %d bytes, at most %d are allowed", b.name, len(data), maxJSON)
+	}
+	if len(t.Packages) > 0 { // a run reads template.json, and has no use for a thousand lines in it
+		if err := writeFile(filepath.Join(b.Dir, packagesFile), []byte(strings.Join(t.Packages, "\n")+"\n"), true); err != nil {
+			return err
+		}
 	}
 	// What is left of a host template after a power cut is damaged and made again; no run should wait for the disk for it.
 	if err := writeFile(filepath.Join(b.Dir, "template.json"), data, t.Kind != Host); err != nil {

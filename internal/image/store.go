@@ -144,9 +144,10 @@ func (s *Store) names() ([]string, error) {
 // Inspection is what Inspect tells beyond the template itself.
 type Inspection struct {
 	Template
-	Bytes int64 `json:"bytes"` // of regular files in the tree, hard links counted once each name
-	Files int64 `json:"files"` // everything in the tree
-	InUse bool  `json:"in_use"`
+	Bytes    int64    `json:"bytes"` // of regular files in the tree, a hard link once per name
+	Files    int64    `json:"files"` // everything in the tree
+	InUse    bool     `json:"in_use"`
+	Packages []string `json:"packages,omitempty"`
 }
 
 // Inspect reads a template and measures its tree.
@@ -156,6 +157,11 @@ func (s *Store) Inspect(ctx context.Context, name string) (Inspection, error) {
 		return Inspection{}, err
 	}
 	in := Inspection{Template: t}
+	list, err := readCapped(filepath.Join(s.path(name), packagesFile), maxJSON)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Inspection{}, err
+	}
+	in.Packages = strings.Fields(string(list))
 	err = filepath.WalkDir(t.Root, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err

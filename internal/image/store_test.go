@@ -26,7 +26,7 @@ func put(t *testing.T, s *Store, name, content string) {
 		t.Fatal(err)
 	}
 	bundle := Bind{Source: filepath.Join(b.Dir, "below"), Target: "/below"}
-	if err := b.Commit(Template{Kind: OCI, Digest: "sha256:" + content, Binds: []Bind{bundle}}); err != nil {
+	if err := b.Commit(Template{Kind: OCI, Digest: "sha256:" + content, Binds: []Bind{bundle}, Packages: []string{"a=1", "b=2"}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -68,7 +68,7 @@ func TestStoreLife(t *testing.T) {
 		t.Fatalf("got %+v, %v", tpl, err)
 	}
 	in, err := s.Inspect(t.Context(), "python")
-	if err != nil || in.Bytes != 3 || in.InUse {
+	if err != nil || in.Bytes != 3 || in.InUse || len(in.Packages) != 2 {
 		t.Fatalf("inspect: %+v, %v", in, err)
 	}
 	if err := s.Remove(t.Context(), "python"); err != nil {
