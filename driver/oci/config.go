@@ -68,12 +68,14 @@ func (b bundle) process() *specs.Process {
 	}
 	p := &specs.Process{
 		Cwd:     "/",
-		Env:     []string{"PATH=" + held.GuestPath, "GOMAXPROCS=2"},
+		Env:     []string{"PATH=" + held.GuestPath, "GOMAXPROCS=1"},
 		Rlimits: rlimits(b.Limits),
 	}
 	if b.Rung == rung.Container {
-		// What a plain container gives root: Docker's fourteen default capabilities, and programs may gain by setuid.
-		caps := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
+		// What a plain container gives root: Docker's default capabilities, and programs may gain by setuid. All but
+		// CAP_MKNOD: Docker bounds it by device rules of a control group, which rung's groups do not have, and without them a
+		// node made inside opens any disk of the host.
+		caps := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_NET_RAW", "CAP_SETGID",
 			"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE"}
 		p.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
 	} else {
@@ -112,6 +114,12 @@ func (b bundle) mounts() []specs.Mount {
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"}},
 		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=" + held.TmpSize(b.Limits.Memory)}},
 		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777", "size=" + held.TmpSize(b.Limits.Memory)}},
+	}
+	if b.Rung == rung.GVisor {
+		// gVisor applies the root's read-only flag to everything below it that is not a mount of its own.
+		for dst, src := range b.Tree.Own(b.root) {
+			list = append(list, specs.Mount{Destination: dst, Type: "bind", Source: src, Options: []string{"bind", "rw", "nosuid", "nodev"}})
+		}
 	}
 	if b.Rung == rung.Container {
 		list = append(list,
