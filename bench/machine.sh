@@ -14,4 +14,4 @@ groups="v2"
 who="an ordinary user"; [ "$(id -u)" = 0 ] && who="root"
 
 echo "$(date -u +%Y-%m-%d): ${cpu:-unknown CPU}, $(nproc) cores, $mem; $os, kernel $(uname -r), cgroup $groups, as $who;"
-echo "$(first bin/rung --version), $(first crun --version), $(first runc --version), $(first bin/runsc --version), $(first bwrap --version)."
+echo "rung $(first bin/rung --version | awk '{print $2}'), $(first crun --version), $(first runc --version), $(first bin/runsc --version), $(first bwrap --version)."

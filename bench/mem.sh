@@ -32,7 +32,7 @@ kind() {
   comm=$(cat "/proc/$1/comm" 2>/dev/null || true)
   exe=$(readlink "/proc/$1/exe" 2>/dev/null || true)
   case "$exe $comm" in
-    *rung-guest*) echo guest ;;
+    *rung-guest* | */.rung/guest*) echo guest ;;
     */rung\ * | *memfd:rung*) if [ "$1" = "$2" ]; then echo client; else echo holder; fi ;;
     *runsc* | *crun* | *runc*) echo runtime ;;
     *) echo payload ;;

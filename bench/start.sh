@@ -11,15 +11,22 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 rounds=${ROUNDS:-6} runs=${RUNS:-5} template=${TEMPLATE:-python} only=${ONLY:-.}
 rung=$PWD/bin/rung runsc=$PWD/bin/runsc
-tmp=$(mktemp -d) && trap 'rm -rf "$tmp"' EXIT
+tmp=$(mktemp -d)
+cleanup() {
+  umount "$tmp/r-runsc/null-netns" 2>/dev/null || true # bare runsc leaves it mounted
+  rm -rf "$tmp"
+}
+trap cleanup EXIT
 out=${KEEP:-$tmp/raw} && mkdir -p "$out"
 
 # Every contender sees the same tree: the template's, or the host's /usr where TEMPLATE=host.
 tree=host
 if [ "$template" != host ]; then
-  "$rung" template inspect "$template" --json >"$tmp/template.json" 2>/dev/null ||
-    { "$rung" template build "$template" && "$rung" template inspect "$template" --json >"$tmp/template.json"; }
-  tree=$(jq -er '.root // .Root' "$tmp/template.json")
+  "$rung" template inspect "$template" >/dev/null 2>&1 || "$rung" template build "$template"
+  state=${RUNG_STATE_DIR:-/var/lib/rung}
+  [ "$(id -u)" = 0 ] || state=${RUNG_STATE_DIR:-${XDG_STATE_HOME:-$HOME/.local/state}/rung}
+  tree=$state/templates/$template/rootfs
+  [ -d "$tree" ] || { echo "start.sh: template $template has no tree at $tree" >&2; exit 1; }
 fi
 go build -o "$tmp/" ./bench/mkbundle ./bench/table
 "$tmp/mkbundle" "$tmp/true" "$tree" /bin/true

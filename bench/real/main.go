@@ -20,6 +20,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rung-dev/rung/bench/results"
@@ -67,7 +68,11 @@ func run(o options) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() {
+		// Bare runsc leaves an empty network namespace mounted in its state.
+		_ = syscall.Unmount(filepath.Join(dir, "root-runsc", "null-netns"), 0) // fails where there is none
+		_ = os.RemoveAll(dir)                                                  // what stays is in the temporary folder
+	}()
 	if err := unpack(dir, programs); err != nil {
 		return false, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,10 +30,12 @@ func (s *suite) exitCodes(t *testing.T) {
 func (s *suite) outputExact(t *testing.T) {
 	b := s.create(t)
 	const lines = 1_350_000 // about 10 MB
-	want := sha256.New()
+	var text []byte
 	for i := range lines {
-		fmt.Fprintln(want, i+1)
+		text = append(strconv.AppendInt(text, int64(i+1), 10), '\n')
 	}
+	want := sha256.New()
+	want.Write(text)
 	got := sha256.New()
 	p := b.startTo(t, got, "/bin/sh", "-c", fmt.Sprintf("seq 1 %d >&2 & seq 1 %d; wait", lines, lines))
 	if code := p.end(t); code != 0 {
