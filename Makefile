@@ -85,7 +85,7 @@ bin/tools/%: tools.mod tools.sum
 	@echo "building $* (once)"
 	$(GO) build -modfile=tools.mod -o bin/tools/ $$($(GO) list -modfile=tools.mod -f '{{.ImportPath}}' tool | grep '/$*$$')
 
-GOFILES = git ls-files -co --exclude-standard '*.go' ':!api/gen' | while read -r f; do [ -f "$$f" ] && echo "$$f"; done || true
+GOFILES = find . -name '*.go' -not -path './api/gen/*' -not -path './bin/*' -not -path '*/testdata/*'
 
 lint: bin/tools/gofumpt bin/tools/golangci-lint bin/tools/govulncheck ## formatting, linters, module files, known vulnerabilities
 	@bad=$$($(GOFILES) | xargs bin/tools/gofumpt -l); [ -z "$$bad" ] || { echo "not gofumpt'ed (make fmt):"; echo "$$bad"; exit 1; }
