@@ -60,11 +60,19 @@ func KindOf(err error) Kind {
 	return KindInternal
 }
 
-// HintOf returns the first hint in the chain, or "".
+// HintOf returns the first hint in the chain, or "". Of joined errors the first that has one speaks.
 func HintOf(err error) string {
 	for err != nil {
 		if e, ok := err.(*Error); ok && e.Hint != "" {
 			return e.Hint
+		}
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, e := range joined.Unwrap() {
+				if hint := HintOf(e); hint != "" {
+					return hint
+				}
+			}
+			return ""
 		}
 		err = errors.Unwrap(err)
 	}

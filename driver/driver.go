@@ -172,3 +172,9 @@ type Expecter interface {
 type Seer interface {
 	Visibility() rung.Visibility
 }
+
+// Limited is an Instance that may run without some of its limits, because its Spec accepted that (Limits.Best).
+type Limited interface {
+	// Unenforced are the limits that this sandbox does not have, each with the reason; nil when all are enforced.
+	Unenforced() []string
+}

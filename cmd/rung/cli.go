@@ -61,7 +61,7 @@ func (a *app) exec(ctx context.Context, c command, args []string) (code int, err
 	helped := false
 	p, err := kong.New(g, kong.Name("rung "+c.name), kong.Description(c.help+"."), kong.Writers(a.out, a.err),
 		kong.Exit(func(int) { helped = true }), kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 100, NoExpandSubcommands: true}),
-		kong.Help(helpWithExamples))
+		kong.Help(helpWithExamples), kong.WithHyphenPrefixedParameters(true))
 	if err != nil {
 		return 0, rung.Errorf(rung.KindInternal, "command line of %s: %w", c.name, err)
 	}
@@ -120,13 +120,13 @@ func (s *size) UnmarshalText(text []byte) error {
 
 // limitFlags are the caps of a sandbox; the defaults are rung.DefaultLimits.
 type limitFlags struct {
-	CPUs      float64       `name:"cpus" help:"Processor time per wall time, in cores." default:"1" placeholder:"N"`
-	Memory    size          `help:"Memory and page cache; no swap." default:"512MiB" placeholder:"SIZE"`
-	PIDs      int64         `name:"pids" help:"Processes and threads." default:"256" placeholder:"N"`
-	Files     int64         `name:"open-files" help:"Open files per process." default:"1024" placeholder:"N"`
-	Disk      size          `help:"Writable bytes." default:"1GiB" placeholder:"SIZE"`
-	MaxOutput size          `help:"Bytes of stdout and stderr; one more ends the run." default:"10MiB" placeholder:"SIZE"`
-	Timeout   time.Duration `help:"Wall clock." default:"60s" placeholder:"TIME"`
+	CPUs      float64       `name:"cpus" help:"Processor time per wall time, in cores (default ${default})." default:"1" placeholder:"N"`
+	Memory    size          `help:"Memory and page cache; no swap (default ${default})." default:"512MiB" placeholder:"SIZE"`
+	PIDs      int64         `name:"pids" help:"Processes and threads (default ${default})." default:"256" placeholder:"N"`
+	Files     int64         `name:"open-files" help:"Open files per process (default ${default})." default:"1024" placeholder:"N"`
+	Disk      size          `help:"Writable bytes (default ${default})." default:"1GiB" placeholder:"SIZE"`
+	MaxOutput size          `help:"Bytes of stdout and stderr; one more ends the run (default ${default})." default:"10MiB" placeholder:"SIZE"`
+	Timeout   time.Duration `help:"Wall clock (default ${default})." default:"60s" placeholder:"TIME"`
 	Best      bool          `name:"best-effort-limits" help:"Accept limits that this host cannot enforce; the record names them."`
 }
 

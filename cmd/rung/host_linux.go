@@ -156,6 +156,9 @@ func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (int,
 	if err != nil {
 		return 0, err
 	}
+	if t.Limits, err = h.within(t.Limits); err != nil {
+		return 0, err
+	}
 	tmpl, release, err := h.images.Use(ctx, c.Template)
 	if err != nil {
 		return 0, err
@@ -230,6 +233,7 @@ func merge(inside json.RawMessage, fromHost *rung.Isolation) (*rung.Isolation, e
 	}
 	iso := m.Isolation(measure.Host())
 	iso.GuestUID, iso.Landlock = m.GuestUID, m.Landlock
+	iso.Sources["guest_uid"], iso.Sources["landlock_abi"] = measure.Inside, measure.Inside
 	if fromHost != nil {
 		measure.Merge(&iso, fromHost)
 	}

@@ -24,12 +24,13 @@ func main() {
 
 // app is one invocation: tests run it in process.
 type app struct {
+	args     []string
 	in       io.Reader
 	out, err io.Writer
 }
 
 func run(args []string, in io.Reader, out, err io.Writer) int {
-	a := &app{in: in, out: out, err: err}
+	a := &app{args: args, in: in, out: out, err: err}
 	// A closed reader of our output is an error to handle, not a reason to die before the sandbox is gone.
 	signal.Ignore(syscall.SIGPIPE)
 	code, e := a.dispatch(context.Background(), args)

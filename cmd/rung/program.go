@@ -28,7 +28,7 @@ const maxProgram = 16 << 20
 // program finds out what to run: a command after --, a program file, --code, or source on standard input.
 func (c *runCmd) program(a *app) (program, error) {
 	p := program{stdin: stdinOf(a.in)}
-	if c.Code == nil && c.Lang == "" && (wantsDashDash(os.Args) || !c.isFile()) {
+	if c.Code == nil && c.Lang == "" && (a.dashed(c.Args) || !c.isFile()) {
 		p.command = trimDashes(c.Args)
 		if len(p.command) == 0 {
 			return p, errNoProgram
@@ -68,7 +68,7 @@ func (c *runCmd) source(a *app, args *[]string, p *program) (l lang.Language, na
 		}
 	}
 	if c.Code != nil {
-		if len(*args) > 0 && !wantsDashDash(os.Args) {
+		if len(*args) > 0 && !a.dashed(c.Args) {
 			return l, "", nil, rung.Errorf(rung.KindInvalid, "both --code and FILE (%s) are given", oneLine((*args)[0])).
 				WithHint("give one; arguments for --code go after --")
 		}
@@ -78,8 +78,8 @@ func (c *runCmd) source(a *app, args *[]string, p *program) (l lang.Language, na
 		return l, "", []byte(*c.Code), nil
 	}
 	if len(*args) == 0 || (*args)[0] == "-" {
-		if len(*args) > 0 {
-			*args = (*args)[1:]
+		if *args, err = sourceArgs(*args); err != nil {
+			return l, "", nil, err
 		}
 		source, err = readStdin(a)
 		p.stdin = nil
@@ -91,6 +91,22 @@ func (c *runCmd) source(a *app, args *[]string, p *program) (l lang.Language, na
 	}
 	source, err = readProgram(name)
 	return l, name, source, err
+}
+
+// sourceArgs returns the arguments of a program that comes on standard input. A file name beside - is a slip more often
+// than an argument, so arguments go after --.
+func sourceArgs(args []string) ([]string, error) {
+	if len(args) < 2 {
+		return nil, nil
+	}
+	if args[1] == "--" {
+		return args[2:], nil
+	}
+	if _, err := os.Stat(args[1]); err == nil {
+		return nil, rung.Errorf(rung.KindInvalid, "both standard input (-) and FILE (%s) are given", oneLine(args[1])).
+			WithHint("give one; arguments for a program on standard input go after --")
+	}
+	return args[1:], nil
 }
 
 func readStdin(a *app) ([]byte, error) {

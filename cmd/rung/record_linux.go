@@ -37,6 +37,9 @@ type recordListCmd struct {
 
 // Run implements runner.
 func (c *recordListCmd) Run(_ context.Context, a *app) (int, error) {
+	if c.Limit < 0 {
+		return 0, rung.Errorf(rung.KindInvalid, "--limit %d: not zero or more", c.Limit)
+	}
 	h, err := openHost(a)
 	if err != nil {
 		return 0, err

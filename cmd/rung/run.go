@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 
 // runCmd is `rung run`.
 type runCmd struct {
-	Threat      string   `help:"What is known about the code: trusted, generated, untrusted, adversarial or compute." default:"generated" placeholder:"T"`
+	Threat      string   `help:"What is known about the code: trusted, generated, untrusted, adversarial or compute (default ${default})." default:"generated" placeholder:"T"`
 	Rung        string   `help:"Pin the rung: process, container, hardened, gvisor (none: see below)." placeholder:"R"`
 	AcceptLower string   `help:"Accept this rung although the threat asks for a stronger one; it is recorded." placeholder:"RUNG"`
 	IKnow       bool     `name:"i-know-this-is-not-a-sandbox" help:"Needed for --rung none, which runs the code with your own rights."`
@@ -139,9 +138,15 @@ func splitPair(v string) (left, right string) {
 	return strings.TrimSuffix(v, ":"), ""
 }
 
-// wantsDashDash reports whether the command line has a -- of its own before the positional arguments: then they are a
-// command, never a program file.
-func wantsDashDash(args []string) bool { return slices.Contains(args, "--") }
+// dashed reports whether a -- stands before the positional arguments, which are the end of the command line: then they are
+// a command, never a program file.
+func (a *app) dashed(positional []string) bool {
+	if len(positional) > 0 && positional[0] == "--" {
+		return true
+	}
+	before := len(a.args) - len(positional) - 1
+	return before >= 0 && a.args[before] == "--"
+}
 
 // stdinOf returns the command's standard input: ours, unless it was the program's source.
 func stdinOf(in io.Reader) io.Reader {

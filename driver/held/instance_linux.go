@@ -68,9 +68,21 @@ func (in *instance) forget() error {
 	return in.host.removeDead(in.id)
 }
 
+// Unenforced implements driver.Limited.
+func (in *instance) Unenforced() []string { return in.missing }
+
 // Inspect reads the caps of the control group back from the kernel.
 func (in *instance) Inspect(context.Context) (*rung.Isolation, error) {
 	iso := &rung.Isolation{Sources: map[string]string{}}
+	if len(in.maps.uids) == 1 {
+		iso.Notes = append(iso.Notes, "one id: rung-guest and user code share it, since the caller has no subordinate ids")
+	}
+	if rootless() {
+		iso.Notes = append(iso.Notes, "work and home are in memory, within the memory cap: the caller is an ordinary user")
+	}
+	for _, m := range in.missing {
+		iso.Notes = append(iso.Notes, "not enforced: "+m)
+	}
 	if in.group == nil {
 		return iso, nil
 	}
@@ -80,9 +92,6 @@ func (in *instance) Inspect(context.Context) (*rung.Isolation, error) {
 	}
 	for _, f := range []string{"pids_max", "memory_max", "cpu_max"} {
 		iso.Sources[f] = "host"
-	}
-	for _, m := range in.missing {
-		iso.Notes = append(iso.Notes, "not enforced: "+m)
 	}
 	return iso, nil
 }

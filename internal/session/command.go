@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rung-dev/rung"
@@ -58,8 +59,46 @@ func (r *run) spec() client.Cmd {
 // notStarted gives the shell's exit codes for a command that cannot run: 127 not found, 126 found but not executable, as an
 // error of the request.
 func notStarted(err error, command []string) error {
-	return rung.Errorf(rung.KindOf(err), "start %q: %w", command[0], err).
-		WithHint("is it in the template? `rung template inspect` tells; give an absolute path or install it there")
+	exit := 0
+	switch rung.KindOf(err) {
+	case rung.KindNotFound:
+		exit = exitNotFound
+	case rung.KindRefused:
+		exit = exitNotExecutable
+	}
+	e := rung.Errorf(kindOf(err), "start %q: %w", command[0], err).
+		WithHint("is it in the template? give its absolute path, or copy it in with --in and run it by its path below /work")
+	return &exitError{e, exit}
+}
+
+// What the shell, env(1) and timeout(1) say of a command that cannot run.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// exitError is an error with an exit code of its own; 0 = the kind's.
+type exitError struct {
+	error
+	code int
+}
+
+func (e *exitError) Unwrap() error { return e.error }
+
+func exitCode(err error) int {
+	if e, ok := errors.AsType[*exitError](err); ok && e.code != 0 {
+		return e.code
+	}
+	return rung.ExitCode(err)
+}
+
+// kindOf is the kind of what the guest says went wrong: its refusals are the sandbox's file permissions, no decision of the
+// policy, which has an exit code of its own.
+func kindOf(err error) rung.Kind {
+	if k := rung.KindOf(err); k != rung.KindRefused {
+		return k
+	}
+	return rung.KindInvalid
 }
 
 func (r *run) sinks() (out, errs io.Writer) {
@@ -83,9 +122,8 @@ func (r *run) await(ctx context.Context, p *client.Process, clock <-chan time.Ti
 			return nil
 		case <-stop:
 			r.cut(ctx, p, done)
-			if r.cap.isBroken() != nil {
-				r.exit(rung.Killed, exitSIGPIPE)
-				return nil
+			if err := r.cap.isBroken(); err != nil {
+				return r.unread(err)
 			}
 			r.exit(rung.Limit, rung.ExitKilled)
 			return nil
@@ -108,6 +146,16 @@ func (r *run) await(ctx context.Context, p *client.Process, clock <-chan time.Ti
 
 // exitSIGPIPE is what a command gets when nobody reads its output: 128+SIGPIPE.
 const exitSIGPIPE = 128 + 13
+
+// unread ends a run whose output the owner cannot take: like a command's own broken pipe when the reader has gone, and an
+// error of its own when the output's place is full or broken.
+func (r *run) unread(err error) error {
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
+		r.exit(rung.Killed, exitSIGPIPE)
+		return nil
+	}
+	return rung.Errorf(rung.KindInvalid, "write the command's output: %w", err)
+}
 
 func (r *run) exit(reason rung.ExitReason, code int) { r.rec.ExitReason, r.rec.ExitCode = reason, code }
 

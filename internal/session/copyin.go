@@ -39,7 +39,7 @@ func (r *run) copyIn(ctx context.Context, in Input) error {
 	}
 	defer root.Close()
 	if _, err := r.files.Mkdir(ctx, within(inside)); err != nil && rung.KindOf(err) != rung.KindExists {
-		return rung.Errorf(rung.KindOf(err), "copy in %q: %w", in.Host, err)
+		return rung.Errorf(kindOf(err), "copy in %q: %w", in.Host, err)
 	}
 	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -55,7 +55,7 @@ func (r *run) copyEntry(ctx context.Context, root *os.Root, name, inside string,
 			return nil
 		}
 		if _, err := r.files.Mkdir(ctx, within(inside)); err != nil && rung.KindOf(err) != rung.KindExists {
-			return rung.Errorf(rung.KindOf(err), "copy in %q: %w", name, err)
+			return rung.Errorf(kindOf(err), "copy in %q: %w", name, err)
 		}
 		return nil
 	}
@@ -95,7 +95,7 @@ func (r *run) send(ctx context.Context, f *os.File, name, inside string) error {
 
 func (r *run) put(ctx context.Context, inside string, content io.Reader, mode uint32) error {
 	if err := r.files.Create(ctx, within(inside), content, fs.FileMode(mode)); err != nil {
-		return rung.Errorf(rung.KindOf(err), "copy in to %q: %w", inside, err)
+		return rung.Errorf(kindOf(err), "copy in to %q: %w", inside, err)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rung-dev/rung"
@@ -30,7 +31,11 @@ func (r *run) copyOut(ctx context.Context) error {
 	var errs []error
 	for _, o := range r.task.Outputs {
 		if err := r.copyOne(ctx, o, budget); err != nil {
-			errs = append(errs, rung.Errorf(rung.KindOf(err), "copy out %q: %w", o.Inside, err).WithHint(rung.HintOf(err)))
+			hint := rung.HintOf(err)
+			if strings.Contains(err.Error(), syscall.ELOOP.Error()) {
+				hint = "links are never followed out of a sandbox: name what the link leads to"
+			}
+			errs = append(errs, rung.Errorf(kindOf(err), "copy out %q: %w", o.Inside, err).WithHint(hint))
 		}
 	}
 	return errors.Join(errs...)
@@ -58,7 +63,10 @@ func (r *run) copyOne(ctx context.Context, o Output, b *budget) error {
 	if err != nil {
 		return rung.Errorf(rung.KindInvalid, "%w", err)
 	}
-	if st, err := os.Stat(abs); err == nil && st.IsDir() && strings.HasSuffix(host, "/") {
+	if strings.HasSuffix(host, "/") {
+		if st, err := os.Stat(abs); err != nil || !st.IsDir() {
+			return rung.Errorf(rung.KindInvalid, "%s is not a directory", host)
+		}
 		abs = filepath.Join(abs, path.Base(path.Clean(o.Inside)))
 	}
 	dir, name := filepath.Split(abs)
@@ -72,9 +80,21 @@ func (r *run) copyOne(ctx context.Context, o Output, b *budget) error {
 		return err
 	}
 	if e.Dir && !e.Link {
-		return r.copyDir(ctx, root, within(o.Inside), name, b, 0)
+		return r.copyTree(ctx, root, within(o.Inside), name, b)
 	}
 	return r.copyFile(ctx, root, within(o.Inside), name, uint32(e.Mode), b)
+}
+
+// copyTree adds to a directory that exists, file by file; one that does not appears complete or not at all.
+func (r *run) copyTree(ctx context.Context, root *os.Root, inside, name string, b *budget) error {
+	if _, err := root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+		return r.copyDir(ctx, root, inside, name, b, 0)
+	}
+	part := ".rung-" + r.task.ID + ".part.d"
+	if err := r.copyDir(ctx, root, inside, part, b, 0); err != nil {
+		return errors.Join(err, root.RemoveAll(part))
+	}
+	return root.Rename(part, name)
 }
 
 // copyDir makes the directory anew or adds to an existing one; it never goes through a link on either side.

@@ -66,6 +66,9 @@ func (r *run) create(ctx context.Context) error {
 	}
 	r.guest = client.New(r.inst.Dial)
 	r.files = r.guest.Files("")
+	if l, ok := r.inst.(driver.Limited); ok {
+		r.rec.Limits.Unforced = append(r.rec.Limits.Unforced, l.Unenforced()...)
+	}
 	return r.verify(ctx, spec)
 }
 

@@ -78,8 +78,9 @@ func (r *Runner) Run(ctx context.Context, t Task) (*rung.Record, error) {
 	rec := newRecord(r, t)
 	run := &run{Runner: r, task: t, rec: rec}
 	err := run.do(ctx)
-	if err != nil && rec.ExitReason == "" {
-		rec.ExitReason, rec.ExitCode = rung.Failed, rung.ExitCode(err)
+	if err != nil && (rec.ExitReason == "" || rec.ExitCode == 0) {
+		// Also when the command was fine and an output could not be copied: nobody may take that for success.
+		rec.ExitReason, rec.ExitCode = rung.Failed, exitCode(err)
 	}
 	if err != nil {
 		rec.Error = err.Error()

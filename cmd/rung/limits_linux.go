@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rung-dev/rung"
+)
+
+// within refuses limits above what this host has at all: such a cap caps nothing. Accepted, they are named in the record.
+func (h *host) within(l rung.Limits) (rung.Limits, error) {
+	var over []string
+	more := func(limit, want, have string) {
+		over = append(over, fmt.Sprintf("%s: %s is more than the %s of this host", limit, want, have))
+	}
+	if n := runtime.NumCPU(); l.CPUs > float64(n) {
+		more("cpus", fmt.Sprint(l.CPUs), fmt.Sprint(n))
+	}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		if total := int64(info.Totalram) * int64(info.Unit); l.Memory > total {
+			more("memory", rung.FormatBytes(l.Memory), rung.FormatBytes(total))
+		}
+	}
+	var fs unix.Statfs_t
+	// An ordinary user's disk is memory, and never more than the memory cap.
+	if os.Geteuid() == 0 && unix.Statfs(h.StateDir, &fs) == nil {
+		if total := int64(fs.Blocks) * fs.Bsize; l.Disk > total {
+			more("disk", rung.FormatBytes(l.Disk), rung.FormatBytes(total)+" at "+h.StateDir)
+		}
+	}
+	if len(over) == 0 {
+		return l, nil
+	}
+	if l.Best {
+		l.Unforced = append(l.Unforced, over...)
+		return l, nil
+	}
+	return l, rung.Errorf(rung.KindInvalid, "%s", strings.Join(over, "; ")).
+		WithHint("ask for less, or accept it with --best-effort-limits, which the record will say")
+}
