@@ -94,8 +94,11 @@ func (t *Tree) at(path string, h how) (*place, error) {
 			w.up()
 		case w.final():
 			done, err := w.end(c)
-			if err != nil || done {
-				return w.place(c), err
+			if err != nil {
+				return nil, err
+			}
+			if done {
+				return w.place(c), nil
 			}
 		default:
 			if err := w.down(c); err != nil {

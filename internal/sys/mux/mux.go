@@ -9,11 +9,13 @@
 package mux
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +28,8 @@ const (
 	maxStreams = 128
 	// window is how much a peer may send on one connection ahead of its reader. It is yamux's smallest.
 	window = 256 << 10
+	// readStep is how much is read, and allocated, at once.
+	readStep = 32 << 10
 	// closeTimeout is how long a connection that only one side has closed is remembered.
 	closeTimeout = 10 * time.Second
 	// writeTimeout ends a write when the other process has not read from the channel at all for so long. It is generous
@@ -57,7 +61,7 @@ type Session struct {
 
 // Open starts the holder's side on conn, which the session owns from then on.
 func Open(conn io.ReadWriteCloser) (*Session, error) {
-	g := &guard{joiner: joiner{conn: conn}}
+	g := &guard{joiner: joiner{conn: conn}, in: bufio.NewReaderSize(conn, readStep)}
 	y, err := yamux.Client(g, config())
 	if err != nil {
 		return nil, fmt.Errorf("mux: %w", err)
@@ -65,6 +69,7 @@ func Open(conn io.ReadWriteCloser) (*Session, error) {
 	s := &Session{y: y, guard: g, done: make(chan struct{})}
 	go func() {
 		<-y.CloseChan()
+		g.fail(fmt.Errorf("%w: more than was allowed, or in the wrong order", ErrViolation)) // what is left is yamux's own verdict
 		close(s.done)
 	}()
 	return s, nil
@@ -178,14 +183,16 @@ func (j *joiner) Write(p []byte) (int, error) {
 	return min(max(n-headerSize, 0), len(p)), err
 }
 
-// guard is the connection as the holder's yamux sees it: what the guest sends is checked frame by frame.
+// guard is the connection as the holder's yamux sees it: what the guest sends is checked frame by frame, and a frame is
+// passed on when it is complete. yamux holds a stream's lock while it waits for the rest of a frame, so a guest that
+// announces data and never sends it would otherwise block that stream's readers past every deadline.
 type guard struct {
 	joiner
 	opened atomic.Uint32 // connections dialled so far; their ids are 1, 3, 5, …
 
-	head header // the header being collected; read by one goroutine only
-	fill int
-	body uint32 // bytes of a data frame still to come
+	in    *bufio.Reader // read by one goroutine only, as is what follows
+	frame []byte        // the last complete frame
+	ready []byte        // what is left of it
 
 	mu  sync.Mutex
 	why error
@@ -201,15 +208,15 @@ func (g *guard) Write(p []byte) (int, error) {
 }
 
 func (g *guard) Read(p []byte) (int, error) {
-	n, err := g.conn.Read(p)
-	if bad := g.check(p[:n]); bad != nil {
-		g.fail(bad)
-		return 0, bad
+	if len(g.ready) == 0 {
+		if err := g.next(); err != nil {
+			g.fail(err)
+			return 0, err
+		}
 	}
-	if err != nil {
-		g.fail(err)
-	}
-	return n, err
+	n := copy(p, g.ready)
+	g.ready = g.ready[n:]
+	return n, nil
 }
 
 func (g *guard) fail(err error) {
@@ -226,33 +233,32 @@ func (g *guard) reason() error {
 	return g.why
 }
 
-// check follows the frames in p, which may begin and end anywhere in one.
-func (g *guard) check(p []byte) error {
-	for len(p) > 0 {
-		if g.body > 0 {
-			n := min(uint32(len(p)), g.body)
-			g.body -= n
-			p = p[n:]
-			continue
-		}
-		n := copy(g.head[g.fill:], p)
-		g.fill += n
-		p = p[n:]
-		if g.fill < headerSize {
-			return nil
-		}
-		g.fill = 0
-		if err := g.frame(); err != nil {
-			return fmt.Errorf("%w: %w", ErrViolation, err)
-		}
+// next reads one frame. Its buffer grows with what has arrived, up to a window.
+func (g *guard) next() error {
+	var h header
+	if _, err := io.ReadFull(g.in, h[:]); err != nil {
+		return err
 	}
+	if err := g.judge(h); err != nil {
+		return fmt.Errorf("%w: %w", ErrViolation, err)
+	}
+	g.frame = append(g.frame[:0], h[:]...)
+	for left := h.body(); left > 0; {
+		n := min(left, readStep)
+		from := len(g.frame)
+		g.frame = slices.Grow(g.frame, n)[:from+n]
+		if _, err := io.ReadFull(g.in, g.frame[from:]); err != nil {
+			return io.ErrUnexpectedEOF
+		}
+		left -= n
+	}
+	g.ready = g.frame
 	return nil
 }
 
-// frame judges one header. A rung-guest sends data and window updates on connections that were opened to it, nothing else:
+// judge looks at one header. A rung-guest sends data and window updates on connections that were opened to it, nothing else:
 // it opens none, never pings, never says goodbye.
-func (g *guard) frame() error {
-	h := g.head
+func (g *guard) judge(h header) error {
 	switch id := h.stream(); {
 	case h[0] != 0:
 		return fmt.Errorf("version %d", h[0])
@@ -264,9 +270,6 @@ func (g *guard) frame() error {
 		return fmt.Errorf("connection %d was never opened", id)
 	case h.length() > window:
 		return fmt.Errorf("length %d", h.length())
-	}
-	if h.kind() == typeData {
-		g.body = h.length()
 	}
 	return nil
 }
