@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/driver"
 	"github.com/rung-dev/rung/internal/sys/cgroup"
+	"github.com/rung-dev/rung/internal/sys/disk"
 	"github.com/rung-dev/rung/internal/sys/holder"
 	"github.com/rung-dev/rung/internal/sys/lock"
 )
@@ -35,6 +35,8 @@ func (h Host) Create(ctx context.Context, name string, spec driver.Spec, plan fu
 	in := &instance{name: name, host: h, id: spec.ID}
 	var u undo
 	defer u.run()
+	store := h.disk(ctx, spec)
+	u.push(store.drop)
 	keep, site, err := h.take(in, spec, &u)
 	if err != nil {
 		return nil, err
@@ -55,8 +57,11 @@ func (h Host) Create(ctx context.Context, name string, spec driver.Spec, plan fu
 	if !site.Rootless && p.Namespaces {
 		order.DropUID = firstHolderID + site.Slot
 	}
-	in.link, err = holder.Start(ctx, order, keep, forward(spec.Events))
-	if err != nil {
+	req := holder.Request{Order: order, Keep: keep, Events: forward(spec.Events)}
+	if p.Namespaces {
+		req.Disk = store
+	}
+	if in.link, err = holder.Start(ctx, req); err != nil {
 		return nil, err
 	}
 	u.push(func() { _ = in.link.Destroy(context.WithoutCancel(ctx)) })
@@ -65,6 +70,35 @@ func (h Host) Create(ctx context.Context, name string, spec driver.Spec, plan fu
 	}
 	u.keep()
 	return in, nil
+}
+
+// coming is a disk that is being made.
+type coming chan holder.Disk
+
+// disk starts to make the sandbox's disk, which takes as long as everything else together; nil where an ordinary user gets
+// memory instead (see Tree).
+func (h Host) disk(ctx context.Context, spec driver.Spec) coming {
+	if rootless() {
+		return nil
+	}
+	c := make(coming, 1)
+	go func() {
+		f, err := disk.Maker{StateDir: h.StateDir}.Detached(ctx, spec.Limits.Disk, spec.ID)
+		c <- holder.Disk{File: f, Err: err}
+	}()
+	return c
+}
+
+// drop lets go of a disk nobody took, when it is there.
+func (c coming) drop() {
+	if c == nil {
+		return
+	}
+	go func() {
+		if d := <-c; d.File != nil {
+			d.File.Close()
+		}
+	}()
 }
 
 // take takes everything a sandbox has on the host. keep are the lock files that the holder must share.
@@ -207,7 +241,7 @@ func get(conn net.Conn, path string) error {
 		return err
 	}
 	if string(buf) != want {
-		return rung.Errorf(rung.KindInternal, "unexpected answer %q to %s, not status %d", buf, path, http.StatusNoContent)
+		return rung.Errorf(rung.KindInternal, "unexpected answer %q to %s", buf, path)
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package held
 
-import "github.com/rung-dev/rung/driver"
+import (
+	"os"
+
+	"github.com/rung-dev/rung/driver"
+)
 
 // Tree is the file system of one sandbox: the template, read-only or under a throw-away upper layer, with the sandbox's own
 // writable places in it.
@@ -16,4 +20,6 @@ type Tree struct {
 	StateDir   string          `json:"state_dir"`
 	RuntimeDir string          `json:"runtime_dir"`
 	Rootless   bool            `json:"rootless"`
+
+	mappings map[uint32]*os.File // in the holder: see mapping
 }

@@ -1,18 +1,15 @@
 package held
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/driver"
-	"github.com/rung-dev/rung/internal/sys/disk"
 	"github.com/rung-dev/rung/internal/sys/holder"
 	"github.com/rung-dev/rung/internal/sys/mount"
 	"github.com/rung-dev/rung/internal/sys/userns"
@@ -26,10 +23,7 @@ func (t *Tree) Build(w *holder.Workshop) (root string, err error) {
 	if err := errors.Join(os.Mkdir(root, 0o755), os.Mkdir(store, 0o711)); err != nil {
 		return "", rung.Errorf(rung.KindInternal, "sandbox tree: %w", err)
 	}
-	if err := t.mountStore(store, w.ID); err != nil {
-		return "", err
-	}
-	if err := t.mountTemplate(root, store); err != nil {
+	if err := t.mountAll(root, store, w); err != nil {
 		return "", err
 	}
 	if err := t.mountOwn(root, store); err != nil {
@@ -41,18 +35,31 @@ func (t *Tree) Build(w *holder.Workshop) (root string, err error) {
 	return root, nil
 }
 
+// mountAll mounts disk and template, whichever does not need the other first: the disk comes last.
+func (t *Tree) mountAll(root, store string, w *holder.Workshop) error {
+	if t.Writable {
+		return errors.Join(t.mountStore(store, w), t.mountTemplate(root, store))
+	}
+	return errors.Join(t.mountTemplate(root, store), t.mountStore(store, w))
+}
+
 // mountStore mounts what the sandbox may write to: a disk of exactly that size, or memory where no disk can be had.
-func (t *Tree) mountStore(store, id string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	if t.Rootless {
+func (t *Tree) mountStore(store string, w *holder.Workshop) error {
+	if !w.Order.Disk {
 		// Inside the memory cap: a bigger one would only move the failure from ENOSPC to an out-of-memory kill.
 		size := min(t.Disk, t.Memory)
 		if err := mount.Tmpfs(store, mount.TmpfsOptions{Size: size, Inodes: inodes(size), Mode: 0o711}); err != nil {
 			return err
 		}
-	} else if _, err := (disk.Maker{StateDir: t.StateDir}).Mount(ctx, store, t.Disk, id); err != nil {
-		return err
+	} else {
+		f, err := w.Disk()
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := mount.Attach(f, store); err != nil {
+			return err
+		}
 	}
 	for _, name := range []string{"sandbox-work", "sandbox-home"} {
 		dir := filepath.Join(store, name)
@@ -95,16 +102,33 @@ func (t *Tree) mountTemplate(root, store string) error {
 func (t *Tree) bind(b driver.Bind, dst string) error {
 	o := mount.BindOptions{Nosuid: true, Nodev: true}
 	if !t.Rootless && t.IDs.Base != b.OwnerBase {
-		ns, err := userns.ForMapping(b.OwnerBase, t.IDs.Base, rootCount)
+		ns, err := t.mapping(b.OwnerBase)
 		if err != nil {
 			return err
 		}
-		defer ns.Close()
-		if mount.IdmapSupported(b.Source, ns) == nil {
-			o.Idmap = ns
+		o.Idmap = ns
+		if err := mount.BindRO(b.Source, dst, o); err == nil {
+			return nil
 		}
+		o.Idmap = nil // this file system cannot translate owners: they show as nobody's
 	}
 	return mount.BindRO(b.Source, dst, o)
+}
+
+// mapping returns the user namespace that translates owners from base on to the sandbox's; made once, kept until the end.
+func (t *Tree) mapping(base uint32) (*os.File, error) {
+	if ns := t.mappings[base]; ns != nil {
+		return ns, nil
+	}
+	ns, err := userns.ForMapping(base, t.IDs.Base, rootCount)
+	if err != nil {
+		return nil, err
+	}
+	if t.mappings == nil {
+		t.mappings = map[uint32]*os.File{}
+	}
+	t.mappings[base] = ns
+	return ns, nil
 }
 
 // overlay shows b at dst, writable, with the changes on the sandbox's disk.
@@ -133,17 +157,19 @@ func (t *Tree) overlay(b driver.Bind, dst, store string) error {
 
 // mountOwn shows what is this sandbox's alone: work and home directories, and rung-guest.
 func (t *Tree) mountOwn(root, store string) error {
-	home := "/home/user"
-	if t.UID == 0 {
-		home = "/root"
-	}
-	for _, b := range []struct{ from, to string }{{"sandbox-work", "/work"}, {"sandbox-home", home}} {
+	for from, to := range map[string]string{"sandbox-work": "/work", "sandbox-home": User(t.UID).Home} {
 		o := mount.BindOptions{Nosuid: true, Nodev: true}
-		if err := mount.Bind(filepath.Join(store, b.from), filepath.Join(root, b.to), o); err != nil {
+		if err := mount.Bind(filepath.Join(store, from), filepath.Join(root, to), o); err != nil {
 			return err
 		}
 	}
 	return mount.BindRO(t.Guest, filepath.Join(root, GuestInside), mount.BindOptions{Nosuid: true, Nodev: true})
+}
+
+// Own are the sandbox's writable directories: where they are inside, and below root on the host's side.
+func (t *Tree) Own(root string) map[string]string {
+	home := User(t.UID).Home
+	return map[string]string{"/work": filepath.Join(root, "work"), home: filepath.Join(root, home)}
 }
 
 // inodes bounds the files of a tmpfs as disks bound theirs: one per 16 KiB.
@@ -158,7 +184,7 @@ func Devices() []string {
 func (t *Tree) mountDevices(root string) error {
 	size, _ := strconv.ParseInt(TmpSize(t.Memory), 10, 64)
 	dev := filepath.Join(root, "dev")
-	if err := mount.Tmpfs(dev, mount.TmpfsOptions{Size: 64 << 10, Inodes: 64, Noexec: true}); err != nil {
+	if err := mount.Tmpfs(dev, mount.TmpfsOptions{Size: 64 << 10, Inodes: 64, Noexec: true, UID: t.IDs.Base, GID: t.IDs.Base}); err != nil {
 		return err
 	}
 	for _, name := range Devices() {
@@ -180,7 +206,7 @@ func (t *Tree) mountDevices(root string) error {
 	if err := errors.Join(os.Mkdir(filepath.Join(dev, "shm"), 0o755), os.Mkdir(filepath.Join(dev, "pts"), 0o755)); err != nil {
 		return rung.Errorf(rung.KindInternal, "sandbox /dev: %w", err)
 	}
-	tmp := mount.TmpfsOptions{Size: size, Inodes: inodes(size), Mode: 0o1777}
+	tmp := mount.TmpfsOptions{Size: size, Inodes: inodes(size), Mode: 0o1777, UID: t.IDs.Base, GID: t.IDs.Base}
 	if err := mount.Tmpfs(filepath.Join(root, "tmp"), tmp); err != nil {
 		return err
 	}

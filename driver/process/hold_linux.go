@@ -91,7 +91,7 @@ func command(w *holder.Workshop, guest string, config held.GuestConfig) *exec.Cm
 	}
 	return &exec.Cmd{
 		Path: guest, Args: []string{held.GuestInside, "serve", string(raw)}, Dir: "/",
-		Env:         []string{"PATH=" + held.GuestPath, "GOMAXPROCS=2"},
+		Env:         []string{"PATH=" + held.GuestPath, "GOMAXPROCS=1"},
 		ExtraFiles:  []*os.File{w.Control},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}

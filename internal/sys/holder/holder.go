@@ -40,7 +40,27 @@ type Order struct {
 	UIDs, GIDs []rung.IDMap
 	HideV2     bool            `json:"hide_v2"` // hide the cgroup v2 mount of a hybrid layout (crun refuses it)
 	Cgroup     bool            `json:"cgroup"`  // the control group of that id exists: start the runtime in it
+	Disk       bool            `json:"disk"`    // a disk follows: see Request
 	Spec       json.RawMessage `json:"spec"`    // for the Build
+}
+
+// Request is everything Start needs.
+type Request struct {
+	Order Order
+	// Keep are lock files the holder shares with the caller (flock(2) belongs to the open file, so the lock is held until
+	// both have closed it).
+	Keep []*os.File
+	// Disk, if not nil, yields a detached mount for the Build (Workshop.Disk). It is made while the holder starts, since
+	// both take milliseconds. Start closes the file.
+	Disk <-chan Disk
+	// Events is told of denied calls and notices, on a goroutine of the link, until Destroy returns. May be nil.
+	Events func(denied *rung.Denied, notice string)
+}
+
+// Disk is a detached mount, or why there is none.
+type Disk struct {
+	File *os.File
+	Err  error
 }
 
 // Build builds one wall and returns the command whose process is the sandbox: when it ends, the sandbox has ended. It runs
@@ -52,6 +72,8 @@ type Workshop struct {
 	Order
 	// Control is the guest's end of the control channel, to be passed to the guest as an inherited descriptor.
 	Control *os.File
+	// Disk waits for the disk of the order and returns it; for orders with Disk only.
+	Disk func() (*os.File, error)
 }
 
 // Wall is a finished wall, not yet started.

@@ -106,15 +106,24 @@ func (h *held) start(builds map[string]Build, begin time.Time) error {
 	if err != nil {
 		return err
 	}
-	wall, err := build(&Workshop{Order: h.order, Control: theirs})
+	wall, err := build(&Workshop{Order: h.order, Control: theirs, Disk: h.takeDisk})
 	if err != nil {
 		return err
 	}
-	if err := h.launch(wall, mine, theirs); err != nil {
+	if err := h.launch(wall); err != nil {
 		return err
 	}
-	go h.serve(listener)
+	theirs.Close()
+	// The client prepares while we give up privileges; nothing of the guest is read before.
 	h.life.send(message{Ready: &ready{Millis: rung.Millis(time.Since(begin).Seconds() * 1e3)}})
+	if err := drop(h.order.DropUID); err != nil {
+		return err
+	}
+	if err := h.connect(mine); err != nil {
+		return err
+	}
+	h.supervise(wall)
+	go h.serve(listener)
 	go h.listenToClient(h.life, h.order.Owned)
 	return nil
 }
@@ -130,6 +139,30 @@ func (h *held) readOrder() error {
 		return rung.Errorf(rung.KindInternal, "holder: read order: %w", err)
 	}
 	return nil
+}
+
+// takeDisk receives the disk that the client hands over.
+func (h *held) takeDisk() (*os.File, error) {
+	conn, ok := h.life.conn.(*net.UnixConn)
+	if !ok || !h.order.Disk {
+		return nil, rung.Errorf(rung.KindInternal, "holder: no disk was ordered")
+	}
+	var b [1]byte
+	oob := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := conn.ReadMsgUnix(b[:], oob)
+	if err != nil {
+		return nil, rung.Errorf(rung.KindInternal, "holder: the disk did not come: %w", err)
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil || len(messages) != 1 {
+		return nil, rung.Errorf(rung.KindInternal, "holder: the disk did not come")
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, rung.Errorf(rung.KindInternal, "holder: the disk did not come")
+	}
+	unix.CloseOnExec(fds[0])
+	return os.NewFile(uintptr(fds[0]), "disk"), nil
 }
 
 const maxOrder = 4 << 20
@@ -154,8 +187,8 @@ func (h *held) settle() error {
 	return nil
 }
 
-// launch starts the runtime and gives up privileges before the first byte of the guest is read.
-func (h *held) launch(wall *Wall, mine, theirs *os.File) error {
+// launch starts the runtime, inside the sandbox's control group.
+func (h *held) launch(wall *Wall) error {
 	h.cmd = wall.Cmd
 	if h.cmd.Stdout == nil {
 		h.cmd.Stdout, h.cmd.Stderr = h.tail, h.tail
@@ -168,11 +201,11 @@ func (h *held) launch(wall *Wall, mine, theirs *os.File) error {
 	if err := start(); err != nil {
 		return rung.Errorf(rung.KindUnavailable, "start %s: %w", h.cmd.Path, err)
 	}
-	theirs.Close()
-	if err := drop(h.order.DropUID); err != nil {
-		return err
-	}
-	h.supervise(wall)
+	return nil
+}
+
+// connect opens our end of the control channel.
+func (h *held) connect(mine *os.File) error {
 	conn, err := net.FileConn(mine)
 	mine.Close()
 	if err != nil {

@@ -34,10 +34,10 @@ type Link struct {
 // startTimeout bounds the time from the holder's start to Ready where the caller's context does not.
 const startTimeout = 60 * time.Second
 
-// Start starts a holder for order and waits until its wall stands. keep are lock files the holder shares with the caller
-// (flock(2) belongs to the open file, so the lock is held until both have closed it). Events arrive on a goroutine of the
-// link until Destroy returns. On an error nothing of the holder is left.
-func Start(ctx context.Context, order Order, keep []*os.File, events func(*rung.Denied, string)) (*Link, error) {
+// Start starts a holder and waits until its wall stands. On an error nothing of the holder is left.
+func Start(ctx context.Context, req Request) (*Link, error) {
+	order := req.Order
+	order.Disk = req.Disk != nil
 	mine, theirs, err := socketpair()
 	if err != nil {
 		return nil, err
@@ -54,10 +54,16 @@ func Start(ctx context.Context, order Order, keep []*os.File, events func(*rung.
 		return nil, err
 	}
 	defer spec.Close()
-	l := newLink(order.Dir, conn, events)
-	if err := l.spawn(order, append([]*os.File{theirs, spec}, keep...)); err != nil {
+	l := newLink(order.Dir, conn, req.Events)
+	if err := l.spawn(order, append([]*os.File{theirs, spec}, req.Keep...)); err != nil {
 		conn.Close()
 		return nil, err
+	}
+	if order.Disk {
+		if err := l.hand(ctx, req.Disk); err != nil {
+			l.kill()
+			return nil, err
+		}
 	}
 	go l.read()
 	if err := l.await(ctx); err != nil {
@@ -65,6 +71,27 @@ func Start(ctx context.Context, order Order, keep []*os.File, events func(*rung.
 		return nil, err
 	}
 	return l, nil
+}
+
+// hand passes the disk to the holder.
+func (l *Link) hand(ctx context.Context, disk <-chan Disk) error {
+	select {
+	case d := <-disk:
+		if d.Err != nil {
+			return d.Err
+		}
+		defer d.File.Close()
+		conn, ok := l.life.conn.(*net.UnixConn)
+		if !ok {
+			return rung.Errorf(rung.KindInternal, "hand over the disk: not a Unix socket")
+		}
+		if _, _, err := conn.WriteMsgUnix([]byte{'d'}, unix.UnixRights(int(d.File.Fd())), nil); err != nil {
+			return rung.Errorf(rung.KindInternal, "hand over the disk: %w", err)
+		}
+		return nil
+	case <-ctx.Done():
+		return waitError(ctx, "the sandbox's disk")
+	}
 }
 
 func newLink(dir string, conn net.Conn, events func(*rung.Denied, string)) *Link {
@@ -102,7 +129,7 @@ func (l *Link) spawn(order Order, files []*os.File) error {
 	l.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{Name}, Dir: "/", ExtraFiles: files, Stderr: log,
 		// A small heap target: the holder's live data is a few hundred KiB.
-		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "GOGC=50", "GOMAXPROCS=2"},
+		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "GOGC=50", "GOMAXPROCS=1"},
 		// A session of its own: the terminal's signals are for the client.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
