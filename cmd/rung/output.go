@@ -30,3 +30,10 @@ func firstLine(s string) string {
 	}
 	return s
 }
+
+func plural(n int64) string {
+	if n == 1 {
+		return ""
+	}
+	return "s"
+}

@@ -91,7 +91,7 @@ func (c *runCmd) report(a *app, rec *rung.Record, where string) {
 		end = fmt.Sprintf("%s, %s", rec.ExitReason, end)
 	}
 	if n := deniedCalls(rec); n > 0 {
-		end += fmt.Sprintf(", %d denied calls", n)
+		end += fmt.Sprintf(", %d denied call%s", n, plural(n))
 	}
 	fmt.Fprintf(a.err, "rung: %s, template %s, started in %.0f ms, ran %.0f ms, %s; record: %s\n",
 		rec.Rung, rec.Template, float64(rec.Timings.Create), float64(rec.Timings.Run), end, where)
