@@ -94,8 +94,9 @@ lint: bin/tools/gofumpt bin/tools/golangci-lint bin/tools/govulncheck ## formatt
 	bin/tools/golangci-lint run ./...
 	@build/vulncheck.sh
 
-fmt: bin/tools/gofumpt ## format all Go code
+fmt: bin/tools/gofumpt bin/tools/golangci-lint ## format all Go code and apply the linters' safe fixes
 	@$(GOFILES) | xargs bin/tools/gofumpt -w
+	bin/tools/golangci-lint run --fix --enable-only modernize ./...
 
 fuzz: ## run every fuzz target for FUZZTIME
 	@grep -rlE '^func Fuzz[A-Z]' --include='*_test.go' . | sort | while read -r f; do \

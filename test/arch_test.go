@@ -27,7 +27,7 @@ const module = "github.com/rung-dev/rung"
 // image and store import neither each other nor anything above; policy and the root package decide without I/O.
 var layers = map[string][]string{
 	".":                    {},
-	"api":                  {},
+	"api":                  {"api"},
 	"client":               {".", "api", "internal/sys/mux", "internal/wire"},
 	"driver":               {"."},
 	"driver/drivertest":    {".", "driver", "api"},
