@@ -116,12 +116,19 @@ func restrict(c *Config) error {
 	if c.Landlock > len(configs) {
 		return rung.Errorf(rung.KindUnsupported, "ABI %d is newer than this program knows", c.Landlock)
 	}
-	rw := landlock.RWDirs(c.Writable...)
+	rw, devices, terminals := landlock.RWDirs(c.Writable...), landlock.RWFiles(c.Devices...), landlock.RWDirs(ptsDir)
 	if c.Landlock >= 2 {
 		rw = rw.WithRefer() // moving files between two writable directories
 	}
-	return configs[c.Landlock-1].Restrict(landlock.RODirs("/"), rw, landlock.RWFiles(c.Devices...), landlock.RWDirs("/proc"))
+	if c.Landlock >= 5 {
+		// Without it no terminal can be made or set up. Typing into one is the filter's to refuse.
+		devices, terminals = devices.WithIoctlDev(), terminals.WithIoctlDev()
+	}
+	return configs[c.Landlock-1].Restrict(landlock.RODirs("/"), rw, devices, terminals, landlock.RWDirs("/proc"))
 }
+
+// ptsDir is where the sandbox's own terminals appear.
+const ptsDir = "/dev/pts"
 
 func filter(c *Config) error {
 	if len(c.Seccomp) == 0 {
