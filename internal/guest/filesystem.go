@@ -69,12 +69,20 @@ func (f *fileCall) entry(do func() (fsys.Info, error)) (any, error) {
 	return wire.EntryResponse{Entry: f.encode(info)}, nil
 }
 
+// path is the absolute path of a request.
+func (f *fileCall) path(req *wire.PathRequest) string {
+	if len(req.RawPath) > 0 {
+		return homePath(f.user, string(req.RawPath))
+	}
+	return homePath(f.user, req.Path)
+}
+
 func (f *fileCall) stat(_ context.Context, req *wire.PathRequest) (any, error) {
-	return f.entry(func() (fsys.Info, error) { return f.s.files.Stat(homePath(f.user, req.Path), f.nolinks) })
+	return f.entry(func() (fsys.Info, error) { return f.s.files.Stat(f.path(req), f.nolinks) })
 }
 
 func (f *fileCall) mkdir(_ context.Context, req *wire.PathRequest) (any, error) {
-	return f.entry(func() (fsys.Info, error) { return f.s.files.Mkdir(homePath(f.user, req.Path)) })
+	return f.entry(func() (fsys.Info, error) { return f.s.files.Mkdir(f.path(req)) })
 }
 
 func (f *fileCall) move(_ context.Context, req *wire.MoveRequest) (any, error) {
@@ -84,13 +92,13 @@ func (f *fileCall) move(_ context.Context, req *wire.MoveRequest) (any, error) {
 }
 
 func (f *fileCall) remove(_ context.Context, req *wire.PathRequest) (any, error) {
-	return wire.Empty{}, f.user.As(func() error { return f.s.files.Remove(homePath(f.user, req.Path)) })
+	return wire.Empty{}, f.user.As(func() error { return f.s.files.Remove(f.path(req)) })
 }
 
 func (f *fileCall) list(_ context.Context, req *wire.PathRequest) (any, error) {
 	var found []fsys.Info
 	err := f.user.As(func() (err error) {
-		found, err = f.s.files.List(homePath(f.user, req.Path), int(min(req.Depth, maxDepth)), maxEntries, f.nolinks)
+		found, err = f.s.files.List(f.path(req), int(min(req.Depth, maxDepth)), maxEntries, f.nolinks)
 		return err
 	})
 	if errors.Is(err, syscall.ENOBUFS) {

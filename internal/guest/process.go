@@ -211,6 +211,9 @@ func (s *server) spec(r *http1.Request, req *wire.StartRequest) (*proc.Spec, err
 		Env:   s.environ(u, config.Envs),
 		Stdin: req.Stdin == nil || *req.Stdin,
 	}
+	if req.Raw != nil {
+		s.raw(spec, req.Raw)
+	}
 	if config.Cwd != nil && *config.Cwd != "" {
 		spec.Dir = homePath(u, *config.Cwd)
 	}
@@ -223,6 +226,19 @@ func (s *server) spec(r *http1.Request, req *wire.StartRequest) (*proc.Spec, err
 		}
 	}
 	return spec, plain(spec)
+}
+
+// raw replaces what JSON could not carry. The listing keeps what resembles it.
+func (s *server) raw(spec *proc.Spec, raw *wire.RawConfig) {
+	envs := map[string]string{}
+	for _, kv := range raw.Envs {
+		k, v, _ := strings.Cut(string(kv), "=")
+		envs[k] = v
+	}
+	spec.Path, spec.Args, spec.Env = string(raw.Cmd), nil, s.environ(spec.User, envs)
+	for _, a := range raw.Args {
+		spec.Args = append(spec.Args, string(a))
+	}
 }
 
 // plain refuses what an exec cannot carry.

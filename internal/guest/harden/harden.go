@@ -80,6 +80,14 @@ func all(call, a1, a2 uintptr) error {
 	return nil
 }
 
+// noNewPrivs has nothing to do where the runtime has set it, before there were threads.
+func noNewPrivs() error {
+	if on, _, e := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0); e == 0 && on == 1 {
+		return nil
+	}
+	return all(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
+}
+
 // bounding reports whether c is in the bounding set; an error means that the kernel does not know c.
 func bounding(c uintptr) (bool, error) {
 	r, _, e := syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_READ, c, 0)
