@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/api/wire"
@@ -101,14 +102,23 @@ func (f *Files) Create(ctx context.Context, name string, r io.Reader, mode fs.Fi
 
 func filePath(name string) string { return "/files?path=" + url.QueryEscape(name) }
 
+// pathRequest keeps the bytes of a name that JSON cannot carry.
+func pathRequest(name string) wire.PathRequest {
+	req := wire.PathRequest{Path: name}
+	if !utf8.ValidString(name) {
+		req.RawPath = wire.Bytes(name)
+	}
+	return req
+}
+
 // Stat describes a name. A link is described itself.
 func (f *Files) Stat(ctx context.Context, name string) (Info, error) {
-	return f.entry(ctx, "Stat", wire.PathRequest{Path: name}, "")
+	return f.entry(ctx, "Stat", pathRequest(name), "")
 }
 
 // Mkdir makes a directory and its parents; KindExists when it is there.
 func (f *Files) Mkdir(ctx context.Context, name string) (Info, error) {
-	return f.entry(ctx, "MakeDir", wire.PathRequest{Path: name}, "")
+	return f.entry(ctx, "MakeDir", pathRequest(name), "")
 }
 
 // Move renames, making the destination's parents.
@@ -118,7 +128,7 @@ func (f *Files) Move(ctx context.Context, from, to string) (Info, error) {
 
 // Remove removes a tree; a name that is not there is no error.
 func (f *Files) Remove(ctx context.Context, name string) error {
-	return f.g.call(ctx, "/filesystem.Filesystem/Remove", f.user, wire.PathRequest{Path: name}, nil, f.header()...)
+	return f.g.call(ctx, "/filesystem.Filesystem/Remove", f.user, pathRequest(name), nil, f.header()...)
 }
 
 // maxList caps a listing.
@@ -127,7 +137,8 @@ const maxList = 100_000
 // List describes what is in a directory, depth levels down (0 is 1), depth first and by name. Links are not followed.
 func (f *Files) List(ctx context.Context, dir string, depth int) ([]Info, error) {
 	var answer wire.ListDirResponse
-	req := wire.PathRequest{Path: dir, Depth: wire.Uint32(max(depth, 0))}
+	req := pathRequest(dir)
+	req.Depth = wire.Uint32(max(depth, 0))
 	if err := f.g.call(ctx, "/filesystem.Filesystem/ListDir", f.user, req, &answer, f.header()...); err != nil {
 		return nil, err
 	}

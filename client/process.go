@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/api/wire"
@@ -61,6 +62,7 @@ type Process struct {
 // its end leaves the process running.
 func (g *Guest) Start(ctx context.Context, c Cmd) (*Process, error) {
 	req := wire.StartRequest{Process: &wire.ProcessConfig{Cmd: c.Path, Args: c.Args, Envs: c.Env}, Stdin: &c.Stdin}
+	req.Raw = rawConfig(c)
 	if c.Dir != "" {
 		req.Process.Cwd = &c.Dir
 	}
@@ -73,6 +75,24 @@ func (g *Guest) Start(ctx context.Context, c Cmd) (*Process, error) {
 		header = append(header, wire.Field{Name: wire.HeaderTimeout, Value: strconv.FormatInt(ms, 10)})
 	}
 	return g.follow(ctx, "/process.Process/Start", c.User, req, header)
+}
+
+// rawConfig keeps the bytes of a command that JSON cannot carry; nil when there are none.
+func rawConfig(c Cmd) *wire.RawConfig {
+	valid := utf8.ValidString(c.Path)
+	raw := &wire.RawConfig{Cmd: wire.Bytes(c.Path)}
+	for _, a := range c.Args {
+		valid = valid && utf8.ValidString(a)
+		raw.Args = append(raw.Args, wire.Bytes(a))
+	}
+	for k, v := range c.Env {
+		valid = valid && utf8.ValidString(k) && utf8.ValidString(v)
+		raw.Envs = append(raw.Envs, wire.Bytes(k+"="+v))
+	}
+	if valid {
+		return nil
+	}
+	return raw
 }
 
 // Attach watches a process that another call started. What the guest kept of its output is replayed from byte offset

@@ -124,6 +124,14 @@ type (
 		PTY     *PTY           `json:"pty,omitempty"`
 		Tag     *string        `json:"tag,omitempty"`
 		Stdin   *bool          `json:"stdin,omitempty"`
+		// Raw stands for cmd, args and envs when one of them is not UTF-8, which JSON cannot carry; not in the proto.
+		Raw *RawConfig `json:"rungRaw,omitempty"`
+	}
+	// RawConfig is a ProcessConfig in bytes.
+	RawConfig struct {
+		Cmd  Bytes   `json:"cmd,omitempty"`
+		Args []Bytes `json:"args,omitempty"`
+		Envs []Bytes `json:"envs,omitempty"` // K=V
 	}
 	ConnectRequest struct {
 		Process *Selector `json:"process,omitempty"`
@@ -188,6 +196,8 @@ type (
 	PathRequest struct {
 		Path  string `json:"path,omitempty"`
 		Depth Uint32 `json:"depth,omitempty"` // ListDir only
+		// RawPath stands for path when that is not UTF-8; not in the proto.
+		RawPath Bytes `json:"rungRawPath,omitempty"`
 	}
 	MoveRequest struct {
 		Source      string `json:"source,omitempty"`

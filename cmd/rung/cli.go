@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -61,7 +62,8 @@ func (a *app) exec(ctx context.Context, c command, args []string) (code int, err
 	helped := false
 	p, err := kong.New(g, kong.Name("rung "+c.name), kong.Description(c.help+"."), kong.Writers(a.out, a.err),
 		kong.Exit(func(int) { helped = true }), kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 100, NoExpandSubcommands: true}),
-		kong.Help(helpWithExamples), kong.WithHyphenPrefixedParameters(true))
+		kong.Help(helpWithExamples), kong.WithHyphenPrefixedParameters(true),
+		kong.KindMapper(reflect.String, kong.MapperFunc(verbatim)))
 	if err != nil {
 		return 0, rung.Errorf(rung.KindInternal, "command line of %s: %w", c.name, err)
 	}
@@ -78,6 +80,21 @@ func (a *app) exec(ctx context.Context, c command, args []string) (code int, err
 		}
 	}
 	return g.Run(ctx, a)
+}
+
+// verbatim takes a word of the command line as it is. kong's own mapper sends it through JSON, and what is not UTF-8 does
+// not come out of that as it went in.
+func verbatim(ctx *kong.DecodeContext, target reflect.Value) error {
+	t, err := ctx.Scan.PopValue("text")
+	if err != nil {
+		return err
+	}
+	s, ok := t.Value.(string)
+	if !ok {
+		s = t.String()
+	}
+	target.SetString(s)
+	return nil
 }
 
 // exampler is a command with examples for its help.

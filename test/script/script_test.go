@@ -1,0 +1,223 @@
+//go:build linux
+
+package script
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// Stories may take long only by hanging, which is what many of them are about.
+func TestStories(t *testing.T) {
+	testscript.Run(t, params(t, "testdata/story", turn{}))
+}
+
+// TestEachRung tells the same stories on every rung, as root and as an ordinary user.
+func TestEachRung(t *testing.T) {
+	for _, name := range []string{"none", "process", "container", "hardened", "gvisor"} {
+		t.Run(name, func(t *testing.T) { testscript.Run(t, params(t, "testdata/each", turn{rung: name})) })
+		t.Run(name+"-user", func(t *testing.T) { testscript.Run(t, params(t, "testdata/each", turn{rung: name, asUser: true})) })
+	}
+}
+
+// turn is one column of the matrix.
+type turn struct {
+	rung   string
+	asUser bool // as the ordinary user
+}
+
+// flags are what `run` stands for.
+func (r turn) flags() []string {
+	f := []string{"-q", "--rung", r.rung}
+	switch r.rung {
+	case "none":
+		f = append(f, "--i-know-this-is-not-a-sandbox")
+	case "process", "container", "hardened":
+		f = append(f, "--accept-lower", r.rung)
+	}
+	if r.asUser {
+		f = append(f, "--best-effort-limits")
+	}
+	return f
+}
+
+func params(t *testing.T, dir string, r turn) testscript.Params {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can play both root and ordinary users")
+	}
+	bin := programs(t)
+	if r.asUser {
+		if _, err := testUser(); err != nil {
+			t.Skip(err)
+		}
+	}
+	if r.rung == "gvisor" {
+		if _, err := os.Stat(filepath.Join(bin, "runsc")); err != nil {
+			t.Skip("runsc is not built (make bin/runsc)")
+		}
+	}
+	return testscript.Params{
+		Dir: dir, WorkdirRoot: root(t), RequireUniqueNames: true,
+		Setup:     func(env *testscript.Env) error { return setup(env, bin, r) },
+		Cmds:      commands(),
+		Condition: condition,
+	}
+}
+
+// root is where stories work: short, since the path of a Unix socket has at most 107 bytes, and open to the ordinary user.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "rs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !t.Failed() || os.Getenv("RUNG_KEEP") == "" {
+			_ = os.RemoveAll(dir)
+		}
+	})
+	return dir
+}
+
+// story is what the commands know of the script they run in.
+type story struct {
+	turn
+	dirs       []string // runtime directories, root's and the user's
+	state      []string
+	watch      *watch
+	user       *user.User // nil when there is none
+	mu         sync.Mutex
+	background map[string]*background
+}
+
+func setup(env *testscript.Env, bin string, r turn) error {
+	// The ordinary user's files, and a name for the runtime directory that is short whatever the story is called.
+	short, err := os.MkdirTemp(filepath.Dir(env.WorkDir), "")
+	if err != nil {
+		return err
+	}
+	s := &story{turn: r, background: map[string]*background{}}
+	mine, his := filepath.Join(short, "r"), filepath.Join(short, "u")
+	if err := errors.Join(os.Chmod(short, 0o755), os.Chmod(env.WorkDir, 0o777), os.Mkdir(mine, 0o755), os.Mkdir(his, 0o755)); err != nil {
+		return err
+	}
+	owner := 0
+	if s.user, err = testUser(); err == nil {
+		owner, _ = strconv.Atoi(s.user.Uid)
+	}
+	for dir, uid := range map[string]int{mine: 0, his: owner} {
+		for _, d := range []string{"", "run", "run/sandboxes", "state"} {
+			d = filepath.Join(dir, d)
+			if err := errors.Join(os.MkdirAll(d, 0o711), os.Chown(d, uid, uid)); err != nil {
+				return err
+			}
+		}
+		s.dirs = append(s.dirs, filepath.Join(dir, "run"))
+		s.state = append(s.state, filepath.Join(dir, "state"))
+	}
+	if s.watch, err = newWatch(s.dirs); err != nil {
+		return err
+	}
+	env.Values[storyKey{}] = s
+	env.Vars = append(env.Vars, "PATH="+bin+":"+env.Getenv("PATH"), "HOME="+env.WorkDir,
+		"RUNG_STATE_DIR="+mine+"/state", "RUNG_RUNTIME_DIR="+mine+"/run", "USERDIR="+his, "RUNG="+r.rung,
+		"RUN="+strings.Join(s.argv(his, []string{"run"}), " "))
+	env.Defer(func() {
+		s.stop()
+		s.watch.close()
+	})
+	return nil
+}
+
+type storyKey struct{}
+
+func of(ts *testscript.TestScript) *story { return ts.Value(storyKey{}).(*story) }
+
+// testUser is the ordinary user that `make testuser` creates.
+func testUser() (*user.User, error) {
+	name := os.Getenv("RUNG_TEST_USER")
+	if name == "" {
+		name = "rung-tester"
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		return nil, fmt.Errorf("no ordinary user %s (make testuser): %w", name, err)
+	}
+	return u, nil
+}
+
+// programs returns the directory with rung and its helpers: RUNG_BIN, or a fresh build.
+func programs(t *testing.T) string {
+	t.Helper()
+	if dir := os.Getenv("RUNG_BIN"); dir != "" {
+		return dir
+	}
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("/tmp", "rsbin")
+	if err != nil {
+		return "", err
+	}
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir+"/",
+		"./cmd/rung", "./cmd/rung-guest", "./cmd/rung-image", "./cmd/rung-strip")
+	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	runsc, err := filepath.Abs("../../bin/runsc")
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(runsc); err == nil {
+		err = os.Symlink(runsc, dir+"/runsc")
+	}
+	return dir, errors.Join(err, os.Chmod(dir, 0o755))
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if os.Getenv("RUNG_BIN") == "" {
+		if dir, err := built(); err == nil {
+			_ = os.RemoveAll(dir)
+		}
+	}
+	os.Exit(code)
+}
+
+// condition knows rung:NAME and on:root or on:user for stories of the matrix, and exec names via testscript.
+func condition(cond string) (bool, error) {
+	kind, value, _ := strings.Cut(cond, ":")
+	switch kind {
+	case "gvisor":
+		_, err := exec.LookPath("runsc")
+		return err == nil, nil
+	case "has":
+		_, err := os.Stat(value)
+		return err == nil, nil
+	case "v1":
+		_, err := os.Stat("/sys/fs/cgroup/memory")
+		return err == nil, nil
+	}
+	return false, fmt.Errorf("unknown condition %s; known: %v", cond, slices.Sorted(slices.Values([]string{"has:PATH", "v1"})))
+}
