@@ -7,8 +7,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -32,7 +34,7 @@ import (
 	"github.com/rung-dev/rung/internal/image"
 )
 
-// asProgram in the environment makes the test binary the program itself.
+// asProgram in the environment makes the test binary the program itself, or a probe in the place of its child.
 const asProgram = "RUNG_IMAGE_TEST_PROGRAM"
 
 // The test binary is its own child, as the program is.
@@ -42,8 +44,11 @@ func TestMain(m *testing.M) {
 			os.Exit(role())
 		}
 	}
-	if os.Getenv(asProgram) != "" {
+	switch os.Getenv(asProgram) {
+	case "program":
 		main()
+	case "probe":
+		os.Exit(probe(os.Args[1:]))
 	}
 	os.Exit(m.Run())
 }
@@ -182,7 +187,7 @@ func (p program) refused(want string, args ...string) {
 func (p program) clean() {
 	p.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(p.state, "templates"))
-	if err != nil && !os.IsNotExist(err) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		p.t.Error(err)
 	}
 	for _, e := range entries {
