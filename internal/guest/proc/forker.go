@@ -8,24 +8,14 @@ import (
 )
 
 // Forker is the one thread that forks: a process inherits its capability sets from the thread that forks it, and this
-// thread's were emptied before it was let near a request.
-type Forker struct{ jobs chan job }
-
-type job struct {
-	path string
-	argv []string
-	attr *syscall.ProcAttr
-	done chan<- forked
-}
-
-type forked struct {
-	pid int
-	err error
-}
+// thread's were emptied before it was let near a request. It sends the signals too: under Landlock each thread of this
+// program has a domain of its own, and a process takes signals only from the domain it was forked in (kernel,
+// Documentation/userspace-api/landlock.rst, "IPC scoping").
+type Forker struct{ jobs chan func() }
 
 // NewForker starts the thread and runs prepare on it; nil prepares nothing. The thread lives as long as the program.
 func NewForker(prepare func() error) (*Forker, error) {
-	f := &Forker{jobs: make(chan job)}
+	f := &Forker{jobs: make(chan func())}
 	ready := make(chan error, 1)
 	go f.run(prepare, ready)
 	return f, <-ready
@@ -40,15 +30,24 @@ func (f *Forker) run(prepare func() error, ready chan<- error) {
 		}
 	}
 	ready <- nil
-	for j := range f.jobs {
-		pid, err := syscall.ForkExec(j.path, j.argv, j.attr)
-		j.done <- forked{pid, err}
+	for job := range f.jobs {
+		job()
 	}
 }
 
-func (f *Forker) forkExec(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
-	done := make(chan forked, 1)
-	f.jobs <- job{path, argv, attr, done}
-	r := <-done
-	return r.pid, r.err
+// do runs a job on the thread and waits for it.
+func (f *Forker) do(job func()) {
+	done := make(chan struct{})
+	f.jobs <- func() { job(); close(done) }
+	<-done
+}
+
+func (f *Forker) forkExec(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
+	f.do(func() { pid, err = syscall.ForkExec(path, argv, attr) })
+	return pid, err
+}
+
+func (f *Forker) kill(pid int, sig syscall.Signal) (err error) {
+	f.do(func() { err = syscall.Kill(pid, sig) })
+	return err
 }

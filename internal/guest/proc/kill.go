@@ -61,9 +61,9 @@ func (t *Table) killTree(p *Process) {
 		return // the number is taken again, so nothing with it as its session is left
 	}
 	if alone && t.cfg.Init && len(others) == 1 {
-		syscall.Kill(-1, syscall.SIGKILL) // everything in the namespace but this program, in one go
+		t.cfg.Forker.kill(-1, syscall.SIGKILL) // everything in the namespace but this program, in one go
 	}
-	tree := tree{alone: alone, others: others, sessions: map[int]bool{p.PID: true}, groups: map[int]bool{p.PID: true}}
+	tree := tree{send: t.cfg.Forker.kill, alone: alone, others: others, sessions: map[int]bool{p.PID: true}, groups: map[int]bool{p.PID: true}}
 	deadline := time.Now().Add(killWait)
 	for range rounds { // each from a look before the kill: afterwards the children of the killed belong to PID 1
 		if tree.kill(scanProc()) == 0 || time.Now().After(deadline) {
@@ -78,6 +78,7 @@ func (t *Table) killTree(p *Process) {
 func pause(d time.Duration) { <-time.After(d) }
 
 type tree struct {
+	send             func(pid int, sig syscall.Signal) error
 	alone            bool
 	others           map[int]bool // never part of it
 	sessions, groups map[int]bool // grows over the rounds: parents vanish, their sessions are remembered
@@ -102,9 +103,9 @@ func (t *tree) kill(list []procStat) int {
 		if members[s.pid] && s.state != 'Z' && s.state != 'X' {
 			living++
 			if t.groups[s.group] {
-				syscall.Kill(-s.group, syscall.SIGKILL) // at once: nobody in the group forks past it
+				t.send(-s.group, syscall.SIGKILL) // at once: nobody in the group forks past it
 			}
-			syscall.Kill(s.pid, syscall.SIGKILL)
+			t.send(s.pid, syscall.SIGKILL)
 		}
 	}
 	return living

@@ -16,10 +16,11 @@ type reaper struct {
 	mu      sync.Mutex // held over fork and registration, so that no child is collected before it is known
 	waiting map[int]func(syscall.WaitStatus)
 	wake    chan struct{} // there may be a child to wait for again
+	kill    func(pid int, sig syscall.Signal) error
 }
 
-func newReaper() *reaper {
-	r := &reaper{waiting: map[int]func(syscall.WaitStatus){}, wake: make(chan struct{}, 1)}
+func newReaper(kill func(int, syscall.Signal) error) *reaper {
+	r := &reaper{waiting: map[int]func(syscall.WaitStatus){}, wake: make(chan struct{}, 1), kill: kill}
 	go r.run()
 	return r
 }
@@ -50,7 +51,7 @@ func (r *reaper) signal(pid int, group bool, sig syscall.Signal) error {
 	if group {
 		pid = -pid
 	}
-	return syscall.Kill(pid, sig)
+	return r.kill(pid, sig)
 }
 
 func (r *reaper) run() {

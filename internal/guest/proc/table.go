@@ -81,7 +81,7 @@ func NewTable(cfg Config) *Table {
 		cfg.Output = DefaultOutput
 	}
 	cfg.Output = max(cfg.Output, minRing)
-	return &Table{cfg: cfg, reap: newReaper(), live: map[int]*Process{}}
+	return &Table{cfg: cfg, reap: newReaper(cfg.Forker.kill), live: map[int]*Process{}}
 }
 
 // Start starts a process and attaches the first watcher to it, who misses nothing.
