@@ -37,8 +37,12 @@ func fileAttacks() []attack {
 		{"open-device", openDevice},
 		{"link-across", linkAcross},
 		{"cgroup-escape", func(target) result { return open("/sys/fs/cgroup/cgroup.procs", unix.O_WRONLY) }},
-		{"kernel-memory", func(target) result { return first(readable("/proc/kcore"), readable("/dev/mem"), readable("/dev/kmem")) }},
-		{"kernel-log-file", func(target) result { return first(open("/proc/kmsg", unix.O_RDONLY).masked("/proc/kmsg"), open("/dev/kmsg", unix.O_RDONLY)) }},
+		{"kernel-memory", func(target) result {
+			return first(readable("/proc/kcore"), readable("/dev/mem"), readable("/dev/kmem"))
+		}},
+		{"kernel-log-file", func(target) result {
+			return first(open("/proc/kmsg", unix.O_RDONLY).masked("/proc/kmsg"), open("/dev/kmsg", unix.O_RDONLY))
+		}},
 		{"kernel-symbols", func(target) result { return readable("/proc/kallsyms") }},
 		{"kernel-config", func(target) result { return readable("/proc/config.gz") }},
 		{"host-keys", func(target) result { return readable("/proc/keys") }},

@@ -42,7 +42,9 @@ func kernelAttacks() []attack {
 		}},
 		call("fspick", unix.SYS_FSPICK, reach(unix.EBADF, unix.EFAULT, unix.EINVAL), ^uintptr(0), 0, 0),
 		{"open-tree", func(target) result { return fd(unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE)) }},
-		{"move-mount", func(target) result { return judge(unix.MoveMount(-1, "", -1, "", unix.MOVE_MOUNT_F_EMPTY_PATH), unix.EBADF, unix.ENOENT) }},
+		{"move-mount", func(target) result {
+			return judge(unix.MoveMount(-1, "", -1, "", unix.MOVE_MOUNT_F_EMPTY_PATH), unix.EBADF, unix.ENOENT)
+		}},
 		{"mount-setattr", func(target) result {
 			return judge(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV}), unix.EBADF)
 		}},
