@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -237,6 +238,11 @@ func merge(inside json.RawMessage, fromHost *rung.Isolation) (*rung.Isolation, e
 	if fromHost != nil {
 		measure.Merge(&iso, fromHost)
 	}
+	// What the host told needs no note that the inside could not.
+	iso.Notes = slices.DeleteFunc(iso.Notes, func(note string) bool {
+		field, _, ok := strings.Cut(strings.TrimPrefix(note, "not measured inside: "), ":")
+		return ok && iso.Sources[field] == measure.FromHost
+	})
 	return &iso, nil
 }
 

@@ -134,7 +134,8 @@ func ptySize(pty *wire.PTY) (*proc.Size, error) {
 	return &proc.Size{Cols: uint16(pty.Size.Cols), Rows: uint16(pty.Size.Rows)}, nil
 }
 
-func (s *server) live(sel *wire.Selector) (*proc.Process, error)   { return find(sel, s.procs.Live) }
+func (s *server) live(sel *wire.Selector) (*proc.Process, error) { return find(sel, s.procs.Live) }
+
 func (s *server) recent(sel *wire.Selector) (*proc.Process, error) { return find(sel, s.procs.Recent) }
 
 func find(sel *wire.Selector, in func(int, string) (*proc.Process, error)) (*proc.Process, error) {

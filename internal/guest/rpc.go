@@ -162,7 +162,7 @@ func wireError(err error) *wire.Error {
 	if e, ok := errors.AsType[*proc.StartError](err); ok {
 		return &wire.Error{Code: startCode(e), Message: "start: " + e.Error()}
 	}
-	code := wire.Internal
+	var code wire.Code
 	switch {
 	case errors.Is(err, proc.ErrNotFound):
 		code = wire.NotFound

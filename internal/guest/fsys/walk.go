@@ -14,6 +14,7 @@ package fsys
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -133,8 +134,8 @@ func (w *walk) push(path string) error {
 	if w.total += len(parts); w.total > maxComponents {
 		return unix.ELOOP
 	}
-	for i := len(parts) - 1; i >= 0; i-- {
-		w.todo = append(w.todo, parts[i])
+	for _, c := range slices.Backward(parts) {
+		w.todo = append(w.todo, c)
 	}
 	return nil
 }

@@ -59,9 +59,8 @@ func Drop() error {
 		name string
 		do   func() error
 	}{
-		{"ambient set", func() error { return all(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL) }},
-		{"no_new_privs", func() error { return all(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1) }},
-		{"capabilities", dropCaps},
+		{"no_new_privs", noNewPrivs},
+		{"capabilities", dropCaps}, // empties the ambient set too: what is not inheritable cannot be ambient
 		{"check", check},
 	}
 	for _, s := range steps {
@@ -105,7 +104,7 @@ func EmptyBounding() error {
 	if err := dropBounding(); err != nil {
 		return fmt.Errorf("harden: bounding set: %w", err)
 	}
-	for c := uintptr(0); c < 64; c++ {
+	for c := range uintptr(64) {
 		if in, err := bounding(c); err == nil && in {
 			return fmt.Errorf("harden: capability %d is still in the bounding set", c)
 		}
@@ -114,7 +113,7 @@ func EmptyBounding() error {
 }
 
 func dropBounding() error {
-	for c := uintptr(0); c < 64; c++ {
+	for c := range uintptr(64) {
 		in, err := bounding(c)
 		if err != nil {
 			return nil // past the kernel's last one
@@ -137,6 +136,12 @@ func check() error {
 	}
 	if eff&^kept != 0 || perm&^kept != 0 || inh != 0 {
 		return fmt.Errorf("capabilities are %#x, %#x, %#x", eff, perm, inh)
+	}
+	for c := range uintptr(64) {
+		in, _, e := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_IS_SET, c, 0, 0, 0)
+		if e == 0 && in == 1 {
+			return fmt.Errorf("capability %d is still in the ambient set", c)
+		}
 	}
 	nnp, _, e := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0, 0)
 	if e != 0 || nnp != 1 {

@@ -51,3 +51,8 @@ func (f *Forker) kill(pid int, sig syscall.Signal) (err error) {
 	f.do(func() { err = syscall.Kill(pid, sig) })
 	return err
 }
+
+func (f *Forker) witness(w *witness) (pid int, err error) {
+	f.do(func() { pid, err = w.fork() })
+	return pid, err
+}

@@ -13,7 +13,8 @@ import (
 type Status struct {
 	Held     uint64 // CapInh | CapPrm | CapEff | CapAmb
 	Bounding uint64
-	HasCaps  bool // all of CapInh, CapPrm, CapEff and CapBnd were there (CapAmb is younger)
+	Passed   uint64 // CapInh | CapAmb: what an exec passes on besides what the bounding set lets a file give
+	HasCaps  bool   // all of CapInh, CapPrm, CapEff and CapBnd were there (CapAmb is younger)
 
 	NoNewPrivs, HasNoNewPrivs bool
 	Seccomp                   int
@@ -87,6 +88,9 @@ func (st *Status) set(bit int, value string) bool {
 	n, err := strconv.ParseUint(value, base, 64)
 	if err != nil || base == 10 && n > math.MaxInt32 {
 		return false
+	}
+	if bit == keyInh || bit == keyAmb {
+		st.Passed |= n
 	}
 	switch bit {
 	case keyBnd:

@@ -14,7 +14,7 @@ const status = "Name:\tcat\nCapInh:\t0000000000000000\nCapPrm:\t0000000000000001
 func TestParseStatus(t *testing.T) {
 	got, err := ParseStatus([]byte(status))
 	want := Status{
-		Held: 0x200001, Bounding: 0xa80425fb, HasCaps: true, NoNewPrivs: true, HasNoNewPrivs: true,
+		Held: 0x200001, Passed: 0x200000, Bounding: 0xa80425fb, HasCaps: true, NoNewPrivs: true, HasNoNewPrivs: true,
 		Seccomp: 2, HasSeccomp: true, Filters: 3,
 	}
 	if err != nil || got != want {

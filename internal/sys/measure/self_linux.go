@@ -72,17 +72,22 @@ func (m *Measurement) readStatus(r *reader) {
 			m.fail("bounding", err.Error())
 		}
 	}
+	m.setStatus(st, func(option int) (int, error) { return unix.PrctlRetInt(option, 0, 0, 0, 0) })
+}
+
+// setStatus takes over what the status file told; prctl answers what it did not.
+func (m *Measurement) setStatus(st Status, prctl func(option int) (int, error)) {
 	m.Capabilities, m.Bounding = CapNames(st.Held), CapNames(st.Bounding)
 	m.NoNewPrivs = st.NoNewPrivs
 	if !st.HasNoNewPrivs {
-		on, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+		on, err := prctl(unix.PR_GET_NO_NEW_PRIVS)
 		if m.NoNewPrivs = err == nil && on == 1; err != nil {
 			m.fail("no_new_privs", err.Error())
 		}
 	}
 	m.SeccompMode, m.SeccompFilters = st.Seccomp, st.Filters
 	if !st.HasSeccomp {
-		mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0)
+		mode, err := prctl(unix.PR_GET_SECCOMP)
 		if m.SeccompMode = max(mode, 0); err != nil {
 			m.fail("seccomp_mode", err.Error())
 		}
@@ -190,6 +195,10 @@ func (m *Measurement) readKernel(r *reader) {
 		m.fail("gvisor", err.Error())
 		return
 	}
+	m.setKernel(&uts, func() ([]byte, error) { return r.read("version") })
+}
+
+func (m *Measurement) setKernel(uts *unix.Utsname, version func() ([]byte, error)) {
 	m.Kernel = unix.ByteSliceToString(uts.Release[:])
 	if containsFold(m.Kernel, "gvisor") {
 		m.GVisorSigns = append(m.GVisorSigns, "uname release "+m.Kernel)
@@ -198,7 +207,7 @@ func (m *Measurement) readKernel(r *reader) {
 		m.GVisorSigns = append(m.GVisorSigns, "uname version")
 	}
 	if len(m.GVisorSigns) == 0 { // one sign is enough, and a program inside cannot forge any of them
-		if text, err := r.read("version"); err == nil && containsFold(string(text), "gvisor") {
+		if text, err := version(); err == nil && containsFold(string(text), "gvisor") {
 			m.GVisorSigns = append(m.GVisorSigns, "/proc/version")
 		}
 	}

@@ -1,0 +1,310 @@
+package measure
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A witness is a process that was forked the way user processes are and has become the user, but executes no program:
+// it performs the steps of Steps with bare system calls, writes what came out, and ends. It costs a fortieth of starting a
+// program that measures itself, which on gVisor is most of what a measurement costs.
+
+// Step is one thing a witness does. Exactly one kind: a file to read, a link to read, or a system call, whose third
+// argument may be replaced by a buffer that is then the result.
+type Step struct {
+	File, Link *byte // C strings
+	Call       uintptr
+	A1, A2, A3 uintptr
+	Buffer     uintptr // 0 = none; else the number (1 to 3) of the argument that takes the buffer's address
+	Size       uintptr // bytes of the buffer that are the result
+}
+
+// The steps, by position. The descriptors come last, one step each.
+const (
+	stepStatus = iota
+	stepUIDMap
+	stepAppArmor
+	stepLSM
+	stepBootID
+	stepVersion
+	stepNetDev
+	stepMountinfo
+	stepUID
+	stepGID
+	stepGroups
+	stepNNP
+	stepSeccomp
+	stepStatfs
+	stepUname
+	stepNamespaces
+	namespaceCount  = 8
+	stepBounding    = stepNamespaces + namespaceCount
+	boundingCount   = 41
+	stepDescriptors = stepBounding + boundingCount
+	descriptorCount = 256
+)
+
+// RecordHead is what a witness writes before each result: step (2 bytes), errno (2), length (4), native order.
+const RecordHead = 8
+
+// WitnessBuffer is how much of a file or buffer a witness returns.
+const WitnessBuffer = 16 << 10
+
+// Steps returns what a witness does. root is the C string of "/", which must stay alive.
+func Steps() []Step {
+	s := make([]Step, stepDescriptors+descriptorCount)
+	for at, name := range map[int]string{
+		stepStatus: "/proc/self/status", stepUIDMap: "/proc/self/uid_map", stepAppArmor: "/proc/self/attr/apparmor/current",
+		stepLSM: "/proc/self/attr/current", stepBootID: "/proc/sys/kernel/random/boot_id", stepVersion: "/proc/version",
+		stepNetDev: "/proc/self/net/dev", stepMountinfo: "/proc/self/mountinfo",
+	} {
+		s[at].File = cstring(name)
+	}
+	for i, kind := range Kinds() {
+		s[stepNamespaces+i].Link = cstring("/proc/self/ns/" + kind)
+	}
+	s[stepUID] = Step{Call: unix.SYS_GETUID}
+	s[stepGID] = Step{Call: unix.SYS_GETGID}
+	s[stepGroups] = Step{Call: unix.SYS_GETGROUPS, A1: 256, Buffer: 2, Size: 256 * 4}
+	s[stepNNP] = Step{Call: unix.SYS_PRCTL, A1: unix.PR_GET_NO_NEW_PRIVS}
+	s[stepSeccomp] = Step{Call: unix.SYS_PRCTL, A1: unix.PR_GET_SECCOMP}
+	s[stepStatfs] = Step{Call: unix.SYS_STATFS, A1: uintptr(unsafe.Pointer(rootPath)), Buffer: 2, Size: unsafe.Sizeof(unix.Statfs_t{})}
+	s[stepUname] = Step{Call: unix.SYS_UNAME, Buffer: 1, Size: unsafe.Sizeof(unix.Utsname{})}
+	for c := range boundingCount {
+		s[stepBounding+c] = Step{Call: unix.SYS_PRCTL, A1: unix.PR_CAPBSET_READ, A2: uintptr(c)}
+	}
+	for fd := range descriptorCount {
+		s[stepDescriptors+fd] = Step{Call: unix.SYS_FCNTL, A1: uintptr(fd), A2: unix.F_GETFD}
+	}
+	return s
+}
+
+var rootPath = cstring("/") // in memory that is never moved: a global's
+
+func cstring(s string) *byte {
+	p, err := syscall.BytePtrFromString(s)
+	if err != nil {
+		panic(err) // a constant without NUL
+	}
+	return p
+}
+
+// testimony is what a witness wrote, by step.
+type testimony struct {
+	data [][]byte
+	errs []syscall.Errno
+	seen []bool
+}
+
+// Witnessed turns what a witness wrote into a measurement. Steps that are missing (it was killed, the pipe broke) are
+// fields that were not measured.
+func Witnessed(stream []byte) Measurement {
+	n := stepDescriptors + descriptorCount
+	t := testimony{data: make([][]byte, n), errs: make([]syscall.Errno, n), seen: make([]bool, n)}
+	for len(stream) >= RecordHead {
+		step := int(binary.NativeEndian.Uint16(stream))
+		size := int(binary.NativeEndian.Uint32(stream[4:]))
+		if step >= n || size > len(stream)-RecordHead || size > WitnessBuffer {
+			break
+		}
+		t.errs[step] = syscall.Errno(binary.NativeEndian.Uint16(stream[2:]))
+		t.data[step], t.seen[step] = stream[RecordHead:RecordHead+size], true
+		stream = stream[RecordHead+size:]
+	}
+	return t.measurement()
+}
+
+func (t *testimony) get(step int) ([]byte, error) {
+	if !t.seen[step] {
+		return nil, syscall.ENODATA
+	}
+	if t.errs[step] != 0 {
+		return nil, t.errs[step]
+	}
+	return t.data[step], nil
+}
+
+// value is the result of a call without a buffer: eight bytes.
+func (t *testimony) value(step int) (int, error) {
+	b, err := t.get(step)
+	if err != nil || len(b) != 8 {
+		return -1, syscall.ENODATA
+	}
+	return int(int64(binary.NativeEndian.Uint64(b))), nil
+}
+
+func (t *testimony) measurement() Measurement {
+	m := Measurement{SeccompFilters: -1}
+	t.identity(&m)
+	t.status(&m)
+	if text, err := t.get(stepUIDMap); err == nil {
+		if m.UIDMap, err = ParseIDMap(text); err != nil {
+			m.fail("uid_map", err.Error())
+		}
+	} else {
+		m.fail("uid_map", err.Error())
+	}
+	t.lsm(&m)
+	t.root(&m)
+	t.kernel(&m)
+	if text, err := t.get(stepNetDev); err == nil {
+		if m.Interfaces, err = ParseNetDev(text); err != nil {
+			m.fail("interfaces", err.Error())
+		}
+	} else {
+		m.fail("interfaces", err.Error())
+	}
+	t.descriptors(&m)
+	m.failCgroup("not looked for inside; the host tells")
+	if m.GVisor {
+		m.fail("namespaces", "gVisor's own, apart because its kernel is")
+		return m
+	}
+	t.namespaces(&m)
+	return m
+}
+
+func (t *testimony) identity(m *Measurement) {
+	var errs [2]error
+	m.UID, errs[0] = t.value(stepUID)
+	m.GID, errs[1] = t.value(stepGID)
+	for i, field := range []string{"uid", "gid"} {
+		if errs[i] != nil {
+			m.fail(field, errs[i].Error())
+		}
+	}
+	b, err := t.get(stepGroups)
+	if err != nil {
+		m.fail("groups", err.Error())
+	}
+	m.Groups = []int{}
+	for len(b) >= 4 {
+		m.Groups = append(m.Groups, int(binary.NativeEndian.Uint32(b)))
+		b = b[4:]
+	}
+}
+
+func (t *testimony) status(m *Measurement) {
+	st := Status{Filters: -1}
+	text, err := t.get(stepStatus)
+	if err == nil {
+		st, err = ParseStatus(text)
+	}
+	if err != nil {
+		st = Status{Filters: -1}
+		m.fail("seccomp_filters", err.Error())
+	}
+	if !st.HasCaps {
+		m.fail("capabilities", "the status file does not tell")
+	}
+	st.Bounding = 0
+	for c := range boundingCount {
+		on, err := t.value(stepBounding + c)
+		if err != nil && t.errs[stepBounding+c] != syscall.EINVAL { // EINVAL: beyond the kernel's last
+			m.fail("bounding", err.Error())
+		}
+		if on == 1 {
+			st.Bounding |= 1 << c
+		}
+	}
+	// A witness has not executed anything, so it still has what the forking program holds. The most that is left after any
+	// exec is what the inheritable and ambient sets pass on and what the bounding set lets a file give (capabilities(7),
+	// "Transformation of capabilities during execve()").
+	st.Held = st.Passed | st.Bounding
+	m.setStatus(st, func(option int) (int, error) {
+		if option == unix.PR_GET_NO_NEW_PRIVS {
+			return t.value(stepNNP)
+		}
+		return t.value(stepSeccomp)
+	})
+}
+
+func (t *testimony) lsm(m *Measurement) {
+	for _, step := range []int{stepAppArmor, stepLSM} {
+		text, err := t.get(step)
+		if err == nil {
+			m.LSM = strings.TrimRight(strings.ToValidUTF8(string(text), "?"), "\x00\n")
+			return
+		}
+		if err != unix.ENOENT && err != unix.EINVAL && err != unix.ENOTDIR && err != unix.EOPNOTSUPP {
+			m.fail("lsm", err.Error())
+		}
+	}
+}
+
+func (t *testimony) root(m *Measurement) {
+	b, err := t.get(stepStatfs)
+	if err == nil && len(b) == int(unsafe.Sizeof(unix.Statfs_t{})) {
+		st := *(*unix.Statfs_t)(unsafe.Pointer(unsafe.SliceData(bytes.Clone(b))))
+		if st.Flags&unix.ST_RDONLY != 0 {
+			m.RootReadOnly = true
+			return
+		}
+		if st.Flags&stValid != 0 {
+			return
+		}
+	}
+	text, err := t.get(stepMountinfo)
+	if err != nil || len(text) == WitnessBuffer {
+		m.fail("root_readonly", reason(err, "mountinfo is too long"))
+		return
+	}
+	mounts, err := ParseMountInfo(text)
+	if err != nil {
+		m.fail("root_readonly", err.Error())
+	}
+	for _, mount := range mounts {
+		if mount.Point == "/" {
+			m.RootReadOnly = mount.ReadOnly()
+		}
+	}
+}
+
+func (t *testimony) kernel(m *Measurement) {
+	text, err := t.get(stepBootID)
+	m.BootID = string(bytes.TrimSpace(text))
+	if err != nil || len(m.BootID) != 36 {
+		m.BootID = ""
+		m.fail("boot_id", reason(err, "not a boot id"))
+	}
+	b, err := t.get(stepUname)
+	if err != nil || len(b) != int(unsafe.Sizeof(unix.Utsname{})) {
+		m.fail("kernel", reason(err, "uname tells too little"))
+		m.fail("gvisor", reason(err, "uname tells too little"))
+		return
+	}
+	uts := *(*unix.Utsname)(unsafe.Pointer(unsafe.SliceData(bytes.Clone(b))))
+	m.setKernel(&uts, func() ([]byte, error) { return t.get(stepVersion) })
+}
+
+func (t *testimony) descriptors(m *Measurement) {
+	m.Descriptors = []int{}
+	for fd := range descriptorCount {
+		flags, err := t.value(stepDescriptors + fd)
+		if err == nil && flags&unix.FD_CLOEXEC == 0 {
+			m.Descriptors = append(m.Descriptors, fd)
+		}
+		if !t.seen[stepDescriptors+fd] {
+			m.fail("descriptors", "the witness did not tell")
+		}
+	}
+	slices.Sort(m.Descriptors)
+}
+
+func (t *testimony) namespaces(m *Measurement) {
+	m.Namespaces = make(map[string]string, namespaceCount)
+	for i, kind := range Kinds() {
+		link, err := t.get(stepNamespaces + i)
+		if err != nil || !strings.HasPrefix(string(link), kind+":[") {
+			m.fail("namespaces."+kind, reason(err, "not a namespace link"))
+			continue
+		}
+		m.Namespaces[kind] = string(link)
+	}
+}
