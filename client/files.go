@@ -113,17 +113,17 @@ func pathRequest(name string) wire.PathRequest {
 
 // Stat describes a name. A link is described itself.
 func (f *Files) Stat(ctx context.Context, name string) (Info, error) {
-	return f.entry(ctx, "Stat", pathRequest(name), "")
+	return f.entry(ctx, "Stat", pathRequest(name))
 }
 
 // Mkdir makes a directory and its parents; KindExists when it is there.
 func (f *Files) Mkdir(ctx context.Context, name string) (Info, error) {
-	return f.entry(ctx, "MakeDir", pathRequest(name), "")
+	return f.entry(ctx, "MakeDir", pathRequest(name))
 }
 
 // Move renames, making the destination's parents.
 func (f *Files) Move(ctx context.Context, from, to string) (Info, error) {
-	return f.entry(ctx, "Move", wire.MoveRequest{Source: from, Destination: to}, "")
+	return f.entry(ctx, "Move", wire.MoveRequest{Source: from, Destination: to})
 }
 
 // Remove removes a tree; a name that is not there is no error.
@@ -156,15 +156,15 @@ func (f *Files) List(ctx context.Context, dir string, depth int) ([]Info, error)
 	return list, nil
 }
 
-func (f *Files) entry(ctx context.Context, method string, req any, below string) (Info, error) {
+func (f *Files) entry(ctx context.Context, method string, req any) (Info, error) {
 	var answer wire.EntryResponse
 	if err := f.g.call(ctx, "/filesystem.Filesystem/"+method, f.user, req, &answer, f.header()...); err != nil {
 		return Info{}, err
 	}
-	return decodeEntry(answer.Entry, below)
+	return decodeEntry(answer.Entry, "")
 }
 
-// decodeEntry checks what a caller will make file names of.
+// decodeEntry checks what a caller will make file names of; below is the directory it must be in, when that is known.
 func decodeEntry(e *wire.EntryInfo, below string) (Info, error) {
 	if e == nil {
 		return Info{}, rung.Errorf(rung.KindUnavailable, "the guest's answer has no entry")

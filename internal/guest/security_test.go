@@ -35,8 +35,10 @@ func TestUserCannotReachGuest(t *testing.T) {
 		}
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil || !strings.Contains(string(status), "CapEff:\t00000000000000e0") || !strings.Contains(string(status), "CapBnd:\t0000000000000000") {
-		t.Errorf("the guest's own: %s %v", status, err)
+	for _, want := range []string{"CapPrm:\t00000000000000e0", "CapEff:\t00000000000000e0", "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1"} {
+		if err != nil || !strings.Contains(string(status), want) {
+			t.Errorf("the guest's own: no %q: %v", want, err)
+		}
 	}
 	if score, err := os.ReadFile("/proc/self/oom_score_adj"); err == nil {
 		if out, _, _ := g.run(t, `cat /proc/self/oom_score_adj`); strings.TrimSpace(out) == strings.TrimSpace(string(score)) {
