@@ -38,27 +38,38 @@ func (r *run) copyIn(ctx context.Context, in Input) error {
 		return rung.Errorf(rung.KindInvalid, "copy in: %w", err)
 	}
 	defer root.Close()
-	if _, err := r.files.Mkdir(ctx, within(inside)); err != nil && rung.KindOf(err) != rung.KindExists {
-		return rung.Errorf(kindOf(err), "copy in %q: %w", in.Host, err)
-	}
-	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return rung.Errorf(rung.KindInvalid, "copy in %q: %w", in.Host, err)
-		}
-		return r.copyEntry(ctx, root, name, path.Join(inside, name), d)
-	})
+	return r.copyDirIn(ctx, root, ".", inside)
 }
 
-func (r *run) copyEntry(ctx context.Context, root *os.Root, name, inside string, d fs.DirEntry) error {
-	if d.IsDir() {
-		if name == "." {
-			return nil
-		}
-		if _, err := r.files.Mkdir(ctx, within(inside)); err != nil && rung.KindOf(err) != rung.KindExists {
-			return rung.Errorf(kindOf(err), "copy in %q: %w", name, err)
-		}
-		return nil
+// copyDirIn walks by hand: io/fs knows only names that are UTF-8.
+func (r *run) copyDirIn(ctx context.Context, root *os.Root, name, inside string) error {
+	if _, err := r.files.Mkdir(ctx, within(inside)); err != nil && rung.KindOf(err) != rung.KindExists {
+		return rung.Errorf(kindOf(err), "copy in %q: %w", name, err)
 	}
+	dir, err := root.Open(name)
+	if err != nil {
+		return rung.Errorf(rung.KindInvalid, "copy in %q: %w", name, err)
+	}
+	entries, err := dir.ReadDir(-1)
+	dir.Close()
+	if err != nil {
+		return rung.Errorf(rung.KindInvalid, "copy in %q: %w", name, err)
+	}
+	for _, e := range entries {
+		from, to := path.Join(name, e.Name()), path.Join(inside, e.Name())
+		if e.IsDir() {
+			err = r.copyDirIn(ctx, root, from, to)
+		} else {
+			err = r.copyEntry(ctx, root, from, to)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) copyEntry(ctx context.Context, root *os.Root, name, inside string) error {
 	f, err := root.OpenFile(name, os.O_RDONLY|nonblock, 0)
 	if err != nil {
 		return rung.Errorf(rung.KindInvalid, "copy in %q: %w", name, err).
