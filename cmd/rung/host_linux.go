@@ -191,11 +191,12 @@ func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (int,
 	return rec.ExitCode, errors.Join(err, saved)
 }
 
-// sweep removes what killed runs left behind, beside the run itself.
+// sweep removes what killed runs left behind, and makes the signing key ready, beside the run itself.
 func (h *host) sweep(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		_, _ = h.audit.PublicKey() // saving the record tells what is wrong with it
 		_, _ = h.Sweep(ctx, false) // what cannot be removed now is found by the next run and told by rung reap
 	}()
 	return done

@@ -24,6 +24,8 @@ type Plan struct {
 	Namespaces bool   // false only for rung none
 	HideV2     bool   // the runtime refuses a hybrid cgroup layout
 	Spec       any    // for the build
+	// Prepare is the driver's part of the work that needs no holder, done by the client while the holder starts; may be nil.
+	Prepare func() error
 }
 
 // Create makes one sandbox by the contract of driver.Driver: it takes the name, an id range and a control group, starts a
@@ -59,7 +61,7 @@ func (h Host) Create(ctx context.Context, name string, spec driver.Spec, plan fu
 	}
 	req := holder.Request{Order: order, Keep: keep, Events: forward(spec.Events)}
 	if p.Namespaces {
-		req.Disk = store
+		req.Prepare = func(ctx context.Context) (*os.File, error) { return store.and(ctx, p.Prepare) }
 	}
 	if in.link, err = holder.Start(ctx, req); err != nil {
 		return nil, err
@@ -73,7 +75,12 @@ func (h Host) Create(ctx context.Context, name string, spec driver.Spec, plan fu
 }
 
 // coming is a disk that is being made.
-type coming chan holder.Disk
+type coming chan made
+
+type made struct {
+	disk *os.File
+	err  error
+}
 
 // disk starts to make the sandbox's disk, which takes as long as everything else together; nil where an ordinary user gets
 // memory instead (see Tree).
@@ -84,9 +91,27 @@ func (h Host) disk(ctx context.Context, spec driver.Spec) coming {
 	c := make(coming, 1)
 	go func() {
 		f, err := disk.Maker{StateDir: h.StateDir}.Detached(ctx, spec.Limits.Disk, spec.ID)
-		c <- holder.Disk{File: f, Err: err}
+		c <- made{f, err}
 	}()
 	return c
+}
+
+// and does f, then waits for the disk; there is none for an ordinary user.
+func (c coming) and(ctx context.Context, f func() error) (*os.File, error) {
+	if f != nil {
+		if err := f(); err != nil {
+			return nil, err
+		}
+	}
+	if c == nil {
+		return nil, nil
+	}
+	select {
+	case m := <-c:
+		return m.disk, m.err
+	case <-ctx.Done():
+		return nil, rung.Errorf(rung.KindConflict, "waiting for the sandbox's disk: %w", ctx.Err())
+	}
 }
 
 // drop lets go of a disk nobody took, when it is there.
@@ -95,8 +120,8 @@ func (c coming) drop() {
 		return
 	}
 	go func() {
-		if d := <-c; d.File != nil {
-			d.File.Close()
+		if m := <-c; m.disk != nil {
+			m.disk.Close()
 		}
 	}()
 }

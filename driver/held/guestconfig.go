@@ -44,6 +44,13 @@ func User(uid int) GuestUser {
 // as memory, so it stays a small part of the cap.
 func TmpSize(memory int64) string { return strconv.FormatInt(min(memory/4, 64<<20), 10) }
 
+// TmpInodes is how many names that tmpfs may hold, as a mount option: each costs kernel memory under the cap as well, and
+// without a bound a million empty files end in a memory kill instead of ENOSPC.
+func TmpInodes(memory int64) string {
+	size, _ := strconv.ParseInt(TmpSize(memory), 10, 64) // written by us
+	return strconv.FormatInt(max(size/(16<<10), 1024), 10)
+}
+
 // MaskedPaths are what hardened walls hide in /proc beyond the runtimes' default list: addresses and configuration of the
 // host's kernel, which tell an attacker what to aim at (escape.md KRN-21). /sys is not mounted there at all.
 func MaskedPaths() []string {

@@ -2,9 +2,13 @@ package held
 
 import (
 	"os"
+	"path/filepath"
 
 	"github.com/rung-dev/rung/driver"
 )
+
+// Root is where the tree of the sandbox in dir is mounted, in the holder's mount namespace.
+func Root(dir string) string { return filepath.Join(dir, "root") }
 
 // Tree is the file system of one sandbox: the template, read-only or under a throw-away upper layer, with the sandbox's own
 // writable places in it.

@@ -18,7 +18,7 @@ import (
 // Build mounts the tree below the sandbox's directory and returns its root. It runs in the holder: all mounts are in its
 // private mount namespace and end with it.
 func (t *Tree) Build(w *holder.Workshop) (root string, err error) {
-	root = filepath.Join(w.Dir, "root")
+	root = Root(w.Dir)
 	store := filepath.Join(w.Dir, "disk")
 	if err := errors.Join(os.Mkdir(root, 0o755), os.Mkdir(store, 0o711)); err != nil {
 		return "", rung.Errorf(rung.KindInternal, "sandbox tree: %w", err)
@@ -45,17 +45,17 @@ func (t *Tree) mountAll(root, store string, w *holder.Workshop) error {
 
 // mountStore mounts what the sandbox may write to: a disk of exactly that size, or memory where no disk can be had.
 func (t *Tree) mountStore(store string, w *holder.Workshop) error {
-	if !w.Order.Disk {
+	f, err := w.Prepared()
+	if err != nil {
+		return err
+	}
+	if f == nil {
 		// Inside the memory cap: a bigger one would only move the failure from ENOSPC to an out-of-memory kill.
 		size := min(t.Disk, t.Memory)
 		if err := mount.Tmpfs(store, mount.TmpfsOptions{Size: size, Inodes: inodes(size), Mode: 0o711}); err != nil {
 			return err
 		}
 	} else {
-		f, err := w.Disk()
-		if err != nil {
-			return err
-		}
 		defer f.Close()
 		if err := mount.Attach(f, store); err != nil {
 			return err

@@ -3,8 +3,6 @@ package oci
 import (
 	"encoding/json"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
-
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/driver/held"
 	"github.com/rung-dev/rung/internal/sys/seccomp"
@@ -14,20 +12,21 @@ import (
 type bundle struct {
 	spec
 	id       string
-	root     string
+	dir      string // the bundle's own directory
+	root     string // the file tree
 	listener string // path of the seccomp listener's socket, "" for none
 }
 
 // config is the OCI runtime configuration. What is not set here is the runtime's default for an absent field; for hardened
 // and gvisor nothing is left to a default that widens.
-func (b bundle) config() *specs.Spec {
-	c := &specs.Spec{
+func (b bundle) config() *config {
+	c := &config{
 		Version:  "1.0.2", // nothing newer is used, and older runtimes refuse a newer version
 		Hostname: b.id,
-		Root:     &specs.Root{Path: b.root, Readonly: b.Rung != rung.Container},
+		Root:     root{Path: b.root, Readonly: b.Rung != rung.Container},
 		Process:  b.process(),
 		Mounts:   b.mounts(),
-		Linux: &specs.Linux{
+		Linux: linux{
 			Namespaces:    namespaces("pid", "mount", "ipc", "uts", "network", "cgroup"),
 			MaskedPaths:   held.DefaultMasked(),
 			ReadonlyPaths: held.DefaultReadOnly(),
@@ -48,25 +47,25 @@ func (b bundle) config() *specs.Spec {
 }
 
 // mapIDs gives the sandbox a user namespace with the ids of its slot.
-func (b bundle) mapIDs(c *specs.Spec) {
-	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: b.IDs.Base, Size: b.IDs.Count}}
-	c.Linux.Namespaces = append(c.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+func (b bundle) mapIDs(c *config) {
+	ids := []idMapping{{ContainerID: 0, HostID: b.IDs.Base, Size: b.IDs.Count}}
+	c.Linux.Namespaces = append(c.Linux.Namespaces, namespace{"user"})
 	c.Linux.UIDMappings, c.Linux.GIDMappings = ids, ids
 }
 
-func namespaces(kinds ...specs.LinuxNamespaceType) (list []specs.LinuxNamespace) {
+func namespaces(kinds ...string) (list []namespace) {
 	for _, k := range kinds {
-		list = append(list, specs.LinuxNamespace{Type: k})
+		list = append(list, namespace{k})
 	}
 	return list
 }
 
 // process is rung-guest, the first process inside.
-func (b bundle) process() *specs.Process {
+func (b bundle) process() *process {
 	guest := held.GuestConfig{
 		ControlFD: controlFD, Init: true, User: held.User(b.Tree.UID), Workdir: "/work", Env: b.Env,
 	}
-	p := &specs.Process{
+	p := &process{
 		Cwd:     "/",
 		Env:     []string{"PATH=" + held.GuestPath, "GOMAXPROCS=1"},
 		Rlimits: rlimits(b.Limits),
@@ -77,16 +76,16 @@ func (b bundle) process() *specs.Process {
 		// node made inside opens any disk of the host.
 		caps := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_NET_RAW", "CAP_SETGID",
 			"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE"}
-		p.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
+		p.Capabilities = capabilities{Bounding: caps, Effective: caps, Permitted: caps}
 	} else {
 		// rung-guest switches users and signals; it gives up SETPCAP, and its children everything, before user code exists.
 		caps := []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP"}
-		p.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps, Inheritable: caps, Ambient: caps}
+		p.Capabilities = capabilities{Bounding: caps, Effective: caps, Permitted: caps, Inheritable: caps, Ambient: caps}
 		p.NoNewPrivileges = true
 		guest.DropCaps = true
-		p.User = specs.User{UID: held.GuestUID, GID: held.GuestUID}
+		p.User = user{UID: held.GuestUID, GID: held.GuestUID}
 		if b.IDs.Single() {
-			p.User, guest.User = specs.User{}, held.User(0)
+			p.User, guest.User = user{}, held.User(0)
 		}
 	}
 	raw, err := json.Marshal(guest)
@@ -97,9 +96,9 @@ func (b bundle) process() *specs.Process {
 	return p
 }
 
-func rlimits(l rung.Limits) []specs.POSIXRlimit {
+func rlimits(l rung.Limits) []rlimit {
 	files := uint64(l.Files)
-	return []specs.POSIXRlimit{
+	return []rlimit{
 		{Type: "RLIMIT_NOFILE", Soft: files, Hard: files},
 		{Type: "RLIMIT_CORE"}, // a core file goes where the host's core_pattern says, outside
 		{Type: "RLIMIT_MEMLOCK", Soft: 64 << 10, Hard: 64 << 10},
@@ -107,45 +106,36 @@ func rlimits(l rung.Limits) []specs.POSIXRlimit {
 }
 
 // mounts are the kernel's own file systems; the tree with its work and home directories is mounted by the holder.
-func (b bundle) mounts() []specs.Mount {
-	list := []specs.Mount{
+func (b bundle) mounts() []mountPoint {
+	size := []string{"mode=1777", "size=" + held.TmpSize(b.Limits.Memory)}
+	if b.Rung != rung.GVisor { // whose tmpfs does not know the option
+		size = append(size, "nr_inodes="+held.TmpInodes(b.Limits.Memory))
+	}
+	list := []mountPoint{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "strictatime", "mode=755", "size=64k"}},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"}},
-		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=" + held.TmpSize(b.Limits.Memory)}},
-		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777", "size=" + held.TmpSize(b.Limits.Memory)}},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: append([]string{"nosuid", "noexec", "nodev"}, size...)},
+		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: append([]string{"nosuid", "nodev"}, size...)},
 	}
 	if b.Rung == rung.GVisor {
 		// gVisor applies the root's read-only flag to everything below it that is not a mount of its own.
 		for dst, src := range b.Tree.Own(b.root) {
-			list = append(list, specs.Mount{Destination: dst, Type: "bind", Source: src, Options: []string{"bind", "rw", "nosuid", "nodev"}})
+			list = append(list, mountPoint{Destination: dst, Type: "bind", Source: src, Options: []string{"bind", "rw", "nosuid", "nodev"}})
 		}
 	}
 	if b.Rung == rung.Container {
 		list = append(list,
-			specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
-			specs.Mount{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}})
+			mountPoint{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+			mountPoint{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}})
 	}
 	return list
 }
 
-// document is config.json. The seccomp section is raw: crun tells an empty list of flags, which rung needs, from no list,
-// and the specification's Go type does not.
-type document struct {
-	*specs.Spec
-	Linux linux `json:"linux"`
-}
-
-type linux struct {
-	*specs.Linux
-	Seccomp json.RawMessage `json:"seccomp,omitempty"`
-}
-
-// document adds the seccomp profile to the configuration: compiled bytes for crun, which would need 29 ms to compile
-// moby's profile; rules for runc, which takes nothing else. RATIONALE.md, "Why does rung compile its own seccomp filters?"
-func (b bundle) document() (document, error) {
-	d := document{Spec: b.config()}
-	d.Linux.Linux = d.Spec.Linux
+// document is the configuration with its seccomp profile: compiled bytes for crun, which would need 29 ms to compile moby's
+// profile; rules for runc, which takes nothing else. RATIONALE.md, "Why does rung compile its own seccomp filters?"
+func (b bundle) document() (*config, error) {
+	c := b.config()
 	var profile seccomp.Profile
 	switch b.Rung {
 	case rung.Container:
@@ -153,15 +143,15 @@ func (b bundle) document() (document, error) {
 	case rung.Hardened:
 		profile = seccomp.HardenedNotify
 	default:
-		return d, nil // gVisor answers system calls itself
+		return c, nil // gVisor answers system calls itself
 	}
 	if b.Runtime.Name != "crun" {
 		raw, err := seccomp.RuncSection(profile, b.listener)
-		d.Linux.Seccomp = raw
-		return d, err
+		c.Linux.Seccomp = raw
+		return c, err
 	}
 	text, err := seccomp.Annotation(profile)
-	d.Spec.Annotations = map[string]string{seccomp.AnnotationKey: text}
-	d.Linux.Seccomp = seccomp.CrunSection(b.listener)
-	return d, err
+	c.Annotations = map[string]string{seccomp.AnnotationKey: text}
+	c.Linux.Seccomp = seccomp.CrunSection(b.listener)
+	return c, err
 }

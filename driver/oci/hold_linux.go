@@ -8,36 +8,42 @@ import (
 	"path/filepath"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/driver/held"
 	"github.com/rung-dev/rung/internal/sys/holder"
 )
 
 // controlFD is the number of the control channel's descriptor inside: the first after stdio.
 const controlFD = 3
 
-// Hold builds the wall in the holder: the file tree, the bundle, the runtime's command.
+// Hold builds the wall in the holder: the file tree, the seccomp listener's socket, the runtime's command. The bundle is the
+// client's work (see Create).
 func Hold(w *holder.Workshop) (*holder.Wall, error) {
 	var s spec
 	if err := json.Unmarshal(w.Spec, &s); err != nil {
 		return nil, rung.Errorf(rung.KindInternal, "oci: %w", err)
 	}
-	root, err := s.Tree.Build(w)
-	if err != nil {
-		return nil, err
-	}
 	wall := &holder.Wall{}
-	b := bundle{spec: s, id: w.ID, root: root}
-	if s.Rung == rung.Hardened {
-		b.listener = filepath.Join(w.Dir, "notify.sock")
+	b := s.bundle(w.ID, w.Dir)
+	var err error
+	if b.listener != "" {
 		if wall.Notify, err = listen(b.listener); err != nil {
 			return nil, err
 		}
 	}
-	dir := filepath.Join(w.Dir, "bundle")
-	if err := b.write(dir); err != nil {
+	if _, err := s.Tree.Build(w); err != nil {
 		return nil, err
 	}
-	wall.Cmd = s.command(w, dir)
+	wall.Cmd = s.command(w, b.dir)
 	return wall, nil
+}
+
+// bundle says where the bundle of the sandbox in dir is and what it refers to.
+func (s spec) bundle(id, dir string) bundle {
+	b := bundle{spec: s, id: id, root: held.Root(dir), dir: filepath.Join(dir, "bundle")}
+	if s.Rung == rung.Hardened {
+		b.listener = filepath.Join(dir, "notify.sock")
+	}
+	return b
 }
 
 // command runs the runtime in the foreground: its process lives as long as the container and cleans up after it.
@@ -82,17 +88,17 @@ func listen(path string) (*os.File, error) {
 	return f, nil
 }
 
-func (b bundle) write(dir string) error {
+func (b bundle) write() error {
 	doc, err := b.document()
 	if err != nil {
 		return err
 	}
 	raw, err := json.Marshal(doc)
 	if err == nil {
-		err = os.Mkdir(dir, 0o711)
+		err = os.Mkdir(b.dir, 0o711)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600)
+		err = os.WriteFile(filepath.Join(b.dir, "config.json"), raw, 0o600)
 	}
 	if err != nil {
 		return rung.Errorf(rung.KindInternal, "oci: write bundle: %w", err)

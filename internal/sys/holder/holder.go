@@ -13,6 +13,7 @@
 package holder
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -38,10 +39,10 @@ type Order struct {
 	DropUID    int           `json:"drop_uid"`   // uid and gid to become once the wall stands; 0 = stay
 	// UIDs and GIDs are the id maps of the holder's own user namespace; empty = none is made (root).
 	UIDs, GIDs []rung.IDMap
-	HideV2     bool            `json:"hide_v2"` // hide the cgroup v2 mount of a hybrid layout (crun refuses it)
-	Cgroup     bool            `json:"cgroup"`  // the control group of that id exists: start the runtime in it
-	Disk       bool            `json:"disk"`    // a disk follows: see Request
-	Spec       json.RawMessage `json:"spec"`    // for the Build
+	HideV2     bool            `json:"hide_v2"`  // hide the cgroup v2 mount of a hybrid layout (crun refuses it)
+	Cgroup     bool            `json:"cgroup"`   // the control group of that id exists: start the runtime in it
+	Prepared   bool            `json:"prepared"` // the client's go-ahead follows: see Request
+	Spec       json.RawMessage `json:"spec"`     // for the Build
 }
 
 // Request is everything Start needs.
@@ -50,17 +51,11 @@ type Request struct {
 	// Keep are lock files the holder shares with the caller (flock(2) belongs to the open file, so the lock is held until
 	// both have closed it).
 	Keep []*os.File
-	// Disk, if not nil, yields a detached mount for the Build (Workshop.Disk). It is made while the holder starts, since
-	// both take milliseconds. Start closes the file.
-	Disk <-chan Disk
+	// Prepare, if not nil, does the client's part of the work while the holder starts, since both take milliseconds. The
+	// Build waits for its end (Workshop.Prepared) and gets the file, if there is one. Start closes the file.
+	Prepare func(ctx context.Context) (*os.File, error)
 	// Events is told of denied calls and notices, on a goroutine of the link, until Destroy returns. May be nil.
 	Events func(denied *rung.Denied, notice string)
-}
-
-// Disk is a detached mount, or why there is none.
-type Disk struct {
-	File *os.File
-	Err  error
 }
 
 // Build builds one wall and returns the command whose process is the sandbox: when it ends, the sandbox has ended. It runs
@@ -72,8 +67,8 @@ type Workshop struct {
 	Order
 	// Control is the guest's end of the control channel, to be passed to the guest as an inherited descriptor.
 	Control *os.File
-	// Disk waits for the disk of the order and returns it; for orders with Disk only.
-	Disk func() (*os.File, error)
+	// Prepared waits for the end of the client's preparation and returns the file it yielded, nil if none.
+	Prepared func() (*os.File, error)
 }
 
 // Wall is a finished wall, not yet started.

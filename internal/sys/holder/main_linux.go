@@ -106,7 +106,7 @@ func (h *held) start(builds map[string]Build, begin time.Time) error {
 	if err != nil {
 		return err
 	}
-	wall, err := build(&Workshop{Order: h.order, Control: theirs, Disk: h.takeDisk})
+	wall, err := build(&Workshop{Order: h.order, Control: theirs, Prepared: h.prepared})
 	if err != nil {
 		return err
 	}
@@ -141,28 +141,31 @@ func (h *held) readOrder() error {
 	return nil
 }
 
-// takeDisk receives the disk that the client hands over.
-func (h *held) takeDisk() (*os.File, error) {
+// prepared waits for the client's go-ahead.
+func (h *held) prepared() (*os.File, error) {
 	conn, ok := h.life.conn.(*net.UnixConn)
-	if !ok || !h.order.Disk {
-		return nil, rung.Errorf(rung.KindInternal, "holder: no disk was ordered")
+	if !ok || !h.order.Prepared {
+		return nil, nil
 	}
 	var b [1]byte
 	oob := make([]byte, unix.CmsgSpace(4))
-	_, n, _, _, err := conn.ReadMsgUnix(b[:], oob)
-	if err != nil {
-		return nil, rung.Errorf(rung.KindInternal, "holder: the disk did not come: %w", err)
+	n, rights, _, _, err := conn.ReadMsgUnix(b[:], oob)
+	if err != nil || n != 1 {
+		return nil, rung.Errorf(rung.KindConflict, "holder: the client went while it prepared")
 	}
-	messages, err := unix.ParseSocketControlMessage(oob[:n])
+	if rights == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:rights])
 	if err != nil || len(messages) != 1 {
-		return nil, rung.Errorf(rung.KindInternal, "holder: the disk did not come")
+		return nil, rung.Errorf(rung.KindInternal, "holder: no file came with the go-ahead")
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {
-		return nil, rung.Errorf(rung.KindInternal, "holder: the disk did not come")
+		return nil, rung.Errorf(rung.KindInternal, "holder: no file came with the go-ahead")
 	}
 	unix.CloseOnExec(fds[0])
-	return os.NewFile(uintptr(fds[0]), "disk"), nil
+	return os.NewFile(uintptr(fds[0]), "prepared"), nil
 }
 
 const maxOrder = 4 << 20

@@ -37,7 +37,7 @@ const startTimeout = 60 * time.Second
 // Start starts a holder and waits until its wall stands. On an error nothing of the holder is left.
 func Start(ctx context.Context, req Request) (*Link, error) {
 	order := req.Order
-	order.Disk = req.Disk != nil
+	order.Prepared = req.Prepare != nil
 	mine, theirs, err := socketpair()
 	if err != nil {
 		return nil, err
@@ -59,8 +59,8 @@ func Start(ctx context.Context, req Request) (*Link, error) {
 		conn.Close()
 		return nil, err
 	}
-	if order.Disk {
-		if err := l.hand(ctx, req.Disk); err != nil {
+	if order.Prepared {
+		if err := l.prepare(ctx, req.Prepare); err != nil {
 			l.kill()
 			return nil, err
 		}
@@ -73,25 +73,25 @@ func Start(ctx context.Context, req Request) (*Link, error) {
 	return l, nil
 }
 
-// hand passes the disk to the holder.
-func (l *Link) hand(ctx context.Context, disk <-chan Disk) error {
-	select {
-	case d := <-disk:
-		if d.Err != nil {
-			return d.Err
-		}
-		defer d.File.Close()
-		conn, ok := l.life.conn.(*net.UnixConn)
-		if !ok {
-			return rung.Errorf(rung.KindInternal, "hand over the disk: not a Unix socket")
-		}
-		if _, _, err := conn.WriteMsgUnix([]byte{'d'}, unix.UnixRights(int(d.File.Fd())), nil); err != nil {
-			return rung.Errorf(rung.KindInternal, "hand over the disk: %w", err)
-		}
-		return nil
-	case <-ctx.Done():
-		return waitError(ctx, "the sandbox's disk")
+// prepare does the client's part and gives the holder the go-ahead with what came of it.
+func (l *Link) prepare(ctx context.Context, f func(context.Context) (*os.File, error)) error {
+	file, err := f(ctx)
+	if err != nil {
+		return err
 	}
+	conn, ok := l.life.conn.(*net.UnixConn)
+	if !ok {
+		return rung.Errorf(rung.KindInternal, "start holder: not a Unix socket")
+	}
+	var rights []byte
+	if file != nil {
+		defer file.Close()
+		rights = unix.UnixRights(int(file.Fd()))
+	}
+	if _, _, err := conn.WriteMsgUnix([]byte{'p'}, rights, nil); err != nil {
+		return rung.Errorf(rung.KindInternal, "start holder: %w: %s", err, l.log())
+	}
+	return nil
 }
 
 func newLink(dir string, conn net.Conn, events func(*rung.Denied, string)) *Link {
