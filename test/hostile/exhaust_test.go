@@ -48,7 +48,9 @@ func TestDiskFills(t *testing.T) {
 				if dir == "/tmp" {
 					most = 64 * mib // a quarter of the memory cap
 				}
-				if u, ok := b.exhaust(t, "inodes:"+dir, 100_000); ok && r != rung.GVisor && (u.Errno != "ENOSPC" || u.Count > 100_000) {
+				if r == rung.GVisor && dir == "/tmp" {
+					// Its tmpfs counts no names: enough of them end in a memory kill, which is a bound as well.
+				} else if u, ok := b.exhaust(t, "inodes:"+dir, 50_000); !ok || u.Errno != "ENOSPC" {
 					t.Errorf("%+v: names have no end, or another one", u)
 				}
 				if _, _, err := b.run(t, "/bin/sh", "-c", "rm -f "+dir+"/inode*"); err != nil {
