@@ -167,6 +167,9 @@ func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (int,
 	defer release()
 	t.ID, t.Rung, t.Accepted, t.Template = newID(), decision.Rung, decision.Accepted, forDriver(tmpl)
 	t.Env = append(append([]string{}, tmpl.Env...), t.Env...)
+	if t.Rung == rung.None {
+		t.Workdir = filepath.Join(h.RuntimeDir, "sandboxes", t.ID) // without a wall, /work is the host's
+	}
 	if !c.JSON {
 		t.Stdout, t.Stderr = a.out, a.err
 	}

@@ -46,6 +46,9 @@ func (c *runCmd) program(a *app) (program, error) {
 		}
 	}
 	inside := path.Join("/work", l.FileName(name))
+	if c.Rung == string(rung.None) {
+		inside = l.FileName(name) // without a wall, /work is the host's
+	}
 	p.inputs = []session.Input{{Inside: inside, Data: source, Mode: 0o644}}
 	p.command = append(append(append([]string{}, l.Interpreter...), inside), args...)
 	return p, nil

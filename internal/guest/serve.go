@@ -87,6 +87,9 @@ func (s *server) wait(ended <-chan error) error {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	select {
 	case err := <-ended:
+		if !s.cfg.Init {
+			s.procs.KillAll() // no namespace ends with this program
+		}
 		return channelEnd(err)
 	case <-signals:
 	}

@@ -43,7 +43,7 @@ func (r *run) copyIn(ctx context.Context, in Input) error {
 
 // copyDirIn walks by hand: io/fs knows only names that are UTF-8.
 func (r *run) copyDirIn(ctx context.Context, root *os.Root, name, inside string) error {
-	if _, err := r.files.Mkdir(ctx, within(inside)); err != nil && rung.KindOf(err) != rung.KindExists {
+	if _, err := r.files.Mkdir(ctx, r.within(inside)); err != nil && rung.KindOf(err) != rung.KindExists {
 		return rung.Errorf(kindOf(err), "copy in %q: %w", name, err)
 	}
 	dir, err := root.Open(name)
@@ -105,16 +105,19 @@ func (r *run) send(ctx context.Context, f *os.File, name, inside string) error {
 }
 
 func (r *run) put(ctx context.Context, inside string, content io.Reader, mode uint32) error {
-	if err := r.files.Create(ctx, within(inside), content, fs.FileMode(mode)); err != nil {
+	if err := r.files.Create(ctx, r.within(inside), content, fs.FileMode(mode)); err != nil {
 		return rung.Errorf(kindOf(err), "copy in to %q: %w", inside, err)
 	}
 	return nil
 }
 
 // within makes a path inside absolute: relative ones start in the work directory.
-func within(p string) string {
+func (r *run) within(p string) string {
 	if path.IsAbs(p) {
 		return path.Clean(p)
+	}
+	if r.task.Workdir != "" {
+		return path.Join(r.task.Workdir, p)
 	}
 	return path.Join("/work", p)
 }

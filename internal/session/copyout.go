@@ -75,14 +75,14 @@ func (r *run) copyOne(ctx context.Context, o Output, b *budget) error {
 		return rung.Errorf(rung.KindInvalid, "%w", err)
 	}
 	defer root.Close()
-	e, err := r.files.Strict().Stat(ctx, within(o.Inside))
+	e, err := r.files.Strict().Stat(ctx, r.within(o.Inside))
 	if err != nil {
 		return err
 	}
 	if e.Dir && !e.Link {
-		return r.copyTree(ctx, root, within(o.Inside), name, b)
+		return r.copyTree(ctx, root, r.within(o.Inside), name, b)
 	}
-	return r.copyFile(ctx, root, within(o.Inside), name, uint32(e.Mode), b)
+	return r.copyFile(ctx, root, r.within(o.Inside), name, uint32(e.Mode), b)
 }
 
 // copyTree adds to a directory that exists, file by file; one that does not appears complete or not at all.

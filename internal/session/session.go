@@ -26,6 +26,7 @@ type Task struct {
 	Limits   rung.Limits
 	Inputs   []Input
 	Outputs  []Output
+	Workdir  string    // where relative paths inside start; "" = /work
 	Stdin    io.Reader // nil = empty
 	// Stdout and Stderr get the command's output as it comes; nil = keep it in the record. A write error ends the run.
 	Stdout, Stderr io.Writer

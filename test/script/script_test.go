@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -72,7 +71,7 @@ func params(t *testing.T, dir string, r turn) testscript.Params {
 		Dir: dir, WorkdirRoot: root(t), RequireUniqueNames: true,
 		Setup:     func(env *testscript.Env) error { return setup(env, bin, r) },
 		Cmds:      commands(),
-		Condition: condition,
+		Condition: r.condition,
 	}
 }
 
@@ -205,19 +204,19 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// condition knows rung:NAME and on:root or on:user for stories of the matrix, and exec names via testscript.
-func condition(cond string) (bool, error) {
+// condition returns what a story may ask of its turn and its host, beyond exec:NAME of testscript.
+func (r turn) condition(cond string) (bool, error) {
 	kind, value, _ := strings.Cut(cond, ":")
 	switch kind {
-	case "gvisor":
-		_, err := exec.LookPath("runsc")
-		return err == nil, nil
+	case "rung":
+		return r.rung == value, nil
+	case "user":
+		return r.asUser, nil
+	case "root":
+		return !r.asUser, nil
 	case "has":
 		_, err := os.Stat(value)
 		return err == nil, nil
-	case "v1":
-		_, err := os.Stat("/sys/fs/cgroup/memory")
-		return err == nil, nil
 	}
-	return false, fmt.Errorf("unknown condition %s; known: %v", cond, slices.Sorted(slices.Values([]string{"has:PATH", "v1"})))
+	return false, fmt.Errorf("unknown condition %s; known: rung:NAME user root has:PATH", cond)
 }

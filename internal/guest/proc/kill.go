@@ -27,6 +27,13 @@ func (t *Table) TerminateAll() {
 	}
 }
 
+// KillAll ends everything that was started, and what that started.
+func (t *Table) KillAll() {
+	for _, p := range t.List() {
+		t.killTree(p)
+	}
+}
+
 // Kill ends the process and all its descendants, and returns when the process is gone.
 func (t *Table) Kill(p *Process) error {
 	t.killTree(p)

@@ -2,6 +2,7 @@ package holder
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -286,9 +287,24 @@ func (h *held) end(e Ended) {
 	}
 	h.tell(message{Ended: &e})
 	if !h.order.Namespaces {
-		_ = unix.Kill(-h.cmd.Process.Pid, unix.SIGKILL) // rung none: no namespace to die with; the cgroup is the caller's
+		h.endWithout()
 	}
 	os.Exit(0)
+}
+
+// endWithout ends a sandbox of rung none, which has no namespace to die with: its guest ends what it started when its channel
+// closes, and the control group has the rest.
+func (h *held) endWithout() {
+	h.guest.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	for ctx.Err() == nil && unix.Kill(h.cmd.Process.Pid, 0) == nil {
+		time.Sleep(time.Millisecond) // reaped by wait's goroutine
+	}
+	_ = unix.Kill(-h.cmd.Process.Pid, unix.SIGKILL)
+	if h.group != nil {
+		_ = h.group.Kill(context.WithoutCancel(ctx)) // what it cannot end, the next sweep finds
+	}
 }
 
 func (h *held) oomKills() int64 {
