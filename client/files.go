@@ -183,7 +183,7 @@ func decodeEntry(e *wire.EntryInfo, below string) (Info, error) {
 		ok = ok && strings.HasPrefix(where, strings.TrimSuffix(path.Clean(below), "/")+"/")
 	}
 	if !ok {
-		return Info{}, rung.Errorf(rung.KindUnavailable, "the guest names an impossible path %q", where)
+		return Info{}, rung.Errorf(rung.KindUnavailable, "the guest names an impossible path %.200q", where)
 	}
 	return info, nil
 }

@@ -197,6 +197,10 @@ func (p *Process) Wait(stdout, stderr io.Writer) (Exit, error) {
 			return exit, err
 		}
 		if done != nil {
+			if done.Exited && (done.ExitCode < 0 || done.ExitCode > 255) {
+				// Taken as it is, it would become another one when somebody exits with it: 256 is success then.
+				return exit, rung.Errorf(rung.KindUnavailable, "the guest tells an impossible exit code %d", done.ExitCode)
+			}
 			exit, seen = Exit{Code: done.ExitCode, Exited: done.Exited, Status: done.Status}, true
 		}
 	}

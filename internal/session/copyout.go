@@ -140,7 +140,7 @@ func (r *run) copyDir(ctx context.Context, root *os.Root, inside, name string, b
 // plainName refuses a name that is more than one component of a path.
 func plainName(name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") || len(name) > 255 {
-		return rung.Errorf(rung.KindInvalid, "the guest names a file %q", name)
+		return rung.Errorf(rung.KindInvalid, "the guest names a file %.200q", name)
 	}
 	return nil
 }
