@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -39,6 +40,27 @@ func becomeHolder() {
 	_ = unix.CloseRange(3, 1<<31, unix.CLOSE_RANGE_CLOEXEC) // Linux 5.11; older kernels rely on the runtimes' own sweep
 }
 
+type seed = holder.Seed
+
+// sow starts a holder ahead where the command line says that one will be needed: beside the rest of our start.
+func sow(args []string) func() *seed {
+	if len(args) < 2 || args[0] != "run" || os.Geteuid() != 0 {
+		return func() *seed { return nil }
+	}
+	done := make(chan *seed, 1)
+	go func() {
+		s, err := holder.Ahead()
+		if err != nil {
+			s = nil // the sandbox's own start will say why
+		}
+		done <- s
+	}()
+	return sync.OnceValue(func() *seed { return <-done })
+}
+
+// endUnused ends a holder that was started for nothing: wrong arguments, a refusal.
+func (a *app) endUnused() { a.seed().EndUnused() }
+
 // host is everything rung keeps on this machine.
 type host struct {
 	held.Host
@@ -51,7 +73,7 @@ func openHost(a *app) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &host{Host: held.Host{StateDir: state, RuntimeDir: runtime, Guest: held.FindProgram("rung-guest")}}
+	h := &host{Host: held.Host{StateDir: state, RuntimeDir: runtime, Guest: held.FindProgram("rung-guest"), Seed: a.seed()}}
 	if err := os.MkdirAll(state, 0o755); err != nil {
 		return nil, rung.Errorf(rung.KindUnavailable, "state directory: %w", err).WithHint("set RUNG_STATE_DIR to a directory you can write to")
 	}
@@ -157,7 +179,7 @@ func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (int,
 	if err != nil {
 		return 0, err
 	}
-	if t.Limits, err = h.within(t.Limits); err != nil {
+	if t.Limits, err = h.within(t.Limits, decision.Rung); err != nil {
 		return 0, err
 	}
 	tmpl, release, err := h.images.Use(ctx, c.Template)

@@ -19,7 +19,10 @@ var version = "dev"
 
 func main() {
 	becomeHolder() // never returns when this process is a holder
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	a := &app{args: os.Args[1:], in: os.Stdin, out: os.Stdout, err: os.Stderr, seed: sow(os.Args[1:])}
+	code := a.run()
+	a.endUnused()
+	os.Exit(code)
 }
 
 // app is one invocation: tests run it in process.
@@ -27,13 +30,13 @@ type app struct {
 	args     []string
 	in       io.Reader
 	out, err io.Writer
+	seed     func() *seed // the holder started ahead, nil if none was; waits for its start
 }
 
-func run(args []string, in io.Reader, out, err io.Writer) int {
-	a := &app{args: args, in: in, out: out, err: err}
+func (a *app) run() int {
 	// A closed reader of our output is an error to handle, not a reason to die before the sandbox is gone.
 	signal.Ignore(syscall.SIGPIPE)
-	code, e := a.dispatch(context.Background(), args)
+	code, e := a.dispatch(context.Background(), a.args)
 	if e != nil {
 		a.complain(e)
 		if code == 0 {

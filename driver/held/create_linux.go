@@ -53,16 +53,15 @@ func (h Host) Create(ctx context.Context, name string, spec driver.Spec, plan fu
 	}
 	order := holder.Order{
 		Kind: p.Kind, ID: spec.ID, Dir: site.Dir, Namespaces: p.Namespaces, HideV2: p.HideV2, Owned: spec.Owned,
-		WallClock: spec.WallClock, Cgroup: in.group != nil, Spec: raw,
+		WallClock: spec.WallClock, Spec: raw,
 	}
 	order.UIDs, order.GIDs = in.maps.uids, in.maps.gids
 	if !site.Rootless && p.Namespaces {
 		order.DropUID = firstHolderID + site.Slot
 	}
 	req := holder.Request{Order: order, Keep: keep, Events: forward(spec.Events)}
-	if p.Namespaces {
-		req.Prepare = func(ctx context.Context) (*os.File, error) { return store.and(ctx, p.Prepare) }
-	}
+	req.Seed = h.Seed
+	req.Prepare = func(ctx context.Context) (holder.Prepared, error) { return in.prepare(ctx, spec, p, store, &u) }
 	if in.link, err = holder.Start(ctx, req); err != nil {
 		return nil, err
 	}
@@ -96,13 +95,8 @@ func (h Host) disk(ctx context.Context, spec driver.Spec) coming {
 	return c
 }
 
-// and does f, then waits for the disk; there is none for an ordinary user.
-func (c coming) and(ctx context.Context, f func() error) (*os.File, error) {
-	if f != nil {
-		if err := f(); err != nil {
-			return nil, err
-		}
-	}
+// wait returns the disk; there is none for an ordinary user.
+func (c coming) wait(ctx context.Context) (*os.File, error) {
 	if c == nil {
 		return nil, nil
 	}
@@ -147,9 +141,6 @@ func (h Host) take(in *instance, spec driver.Spec, u *undo) (keep []*os.File, si
 	if site.IDs, in.maps, err = ids(slot, site.Rootless); err != nil {
 		return nil, site, err
 	}
-	if err := in.limit(spec, u); err != nil {
-		return nil, site, err
-	}
 	return []*os.File{box.Lock, file}, site, nil
 }
 
@@ -178,6 +169,23 @@ func ids(slot int, rootless bool) (IDs, maps, error) {
 	return IDs{Base: 1, Count: rootlessCount}, m, nil
 }
 
+// prepare is what the client does while the holder starts: the control group, the driver's part, the disk.
+func (in *instance) prepare(ctx context.Context, spec driver.Spec, p Plan, store coming, u *undo) (ready holder.Prepared, err error) {
+	if err := in.limit(spec, u); err != nil {
+		return ready, err
+	}
+	ready.Cgroup = in.group != nil
+	if p.Prepare != nil {
+		if err := p.Prepare(); err != nil {
+			return ready, err
+		}
+	}
+	if p.Namespaces {
+		ready.File, err = store.wait(ctx)
+	}
+	return ready, err
+}
+
 // busy reports whether an earlier sandbox still has processes, so that its id range must not be given out again.
 func busy(id string) bool {
 	layout, err := cgroup.Detect()
@@ -202,7 +210,7 @@ func (in *instance) limit(spec driver.Spec, u *undo) error {
 	if err != nil {
 		return err
 	}
-	if _, err := layout.Open(spec.ID); err == nil {
+	if len(g.Paths()) > 0 {
 		in.group = g
 	}
 	u.push(func() { _ = g.Remove(context.Background()) })

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/sys/holder"
 )
 
 // Host says where rung keeps its things on this host. All paths are absolute.
@@ -16,6 +17,8 @@ type Host struct {
 	StateDir   string // survives reboots: templates, blank disks, keys, records
 	RuntimeDir string // does not: live sandboxes, id slots
 	Guest      string // the rung-guest program
+	// Seed is a holder that was started ahead, for the first sandbox that can use it; nil if none was.
+	Seed *holder.Seed
 }
 
 // Ids inside a sandbox, the same in every template (see internal/image).

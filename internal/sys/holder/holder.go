@@ -40,7 +40,6 @@ type Order struct {
 	// UIDs and GIDs are the id maps of the holder's own user namespace; empty = none is made (root).
 	UIDs, GIDs []rung.IDMap
 	HideV2     bool            `json:"hide_v2"`  // hide the cgroup v2 mount of a hybrid layout (crun refuses it)
-	Cgroup     bool            `json:"cgroup"`   // the control group of that id exists: start the runtime in it
 	Prepared   bool            `json:"prepared"` // the client's go-ahead follows: see Request
 	Spec       json.RawMessage `json:"spec"`     // for the Build
 }
@@ -52,8 +51,10 @@ type Request struct {
 	// both have closed it).
 	Keep []*os.File
 	// Prepare, if not nil, does the client's part of the work while the holder starts, since both take milliseconds. The
-	// Build waits for its end (Workshop.Prepared) and gets the file, if there is one. Start closes the file.
-	Prepare func(ctx context.Context) (*os.File, error)
+	// Build waits for its end (Workshop.Prepared).
+	Prepare func(ctx context.Context) (Prepared, error)
+	// Seed, if not nil, is a holder that was started ahead; Start uses it where it fits and ends it where not.
+	Seed *Seed
 	// Events is told of denied calls and notices, on a goroutine of the link, until Destroy returns. May be nil.
 	Events func(denied *rung.Denied, notice string)
 }
@@ -61,6 +62,12 @@ type Request struct {
 // Build builds one wall and returns the command whose process is the sandbox: when it ends, the sandbox has ended. It runs
 // in the holder, before privileges are dropped. Mounts it makes need no undoing.
 type Build func(w *Workshop) (*Wall, error)
+
+// Prepared is what the client has prepared.
+type Prepared struct {
+	File   *os.File // for the Build, nil if none; Start closes it
+	Cgroup bool     // the control group named for the sandbox exists: the runtime starts in it
+}
 
 // Workshop is what a Build works with.
 type Workshop struct {
@@ -118,8 +125,6 @@ func fail(err error) *failure {
 
 const (
 	lifelineFD = 3 // the client's socket
-	orderFD    = 4 // a sealed memory file with the Order
-	keepFD     = 5 // lock and slot files follow from here
 
 	// socketName is where clients of a live sandbox connect: first byte 'G' makes the connection one to the guest's HTTP
 	// server, 'H' one to the holder itself (lines of message).

@@ -3,9 +3,7 @@ package holder
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -63,6 +61,10 @@ type held struct {
 	guest   *mux.Session
 	tail    *tail
 	group   *cgroup.Group // nil without limits
+	keep    []*os.File    // the client's locks: held by being open
+	asked   sync.Once     // guards ahead and its error
+	ahead   Prepared
+	refused error
 	mu      sync.Mutex
 	peers   []*peer // 'H' connections; guarded by mu
 	destroy chan struct{}
@@ -75,29 +77,18 @@ type held struct {
 func (h *held) start(builds map[string]Build, begin time.Time) error {
 	h.destroy = make(chan struct{})
 	h.stop = func() {}
-	if err := h.readOrder(); err != nil {
+	own := os.Getenv(settled) != ""
+	if own { // while the client makes up its mind
+		if err := settle(); err != nil {
+			return err
+		}
+	}
+	if err := h.receiveOrder(); err != nil {
 		return err
 	}
 	build := builds[h.order.Kind]
-	if build == nil {
+	if build == nil || h.order.Namespaces != own {
 		return rung.Errorf(rung.KindInternal, "holder: no build of kind %q", h.order.Kind)
-	}
-	if h.order.Cgroup {
-		layout, err := cgroup.Detect()
-		if err != nil {
-			return err
-		}
-		if len(h.order.UIDs) > 0 {
-			layout = layout.For(int(h.order.UIDs[0].Host))
-		}
-		if h.group, err = layout.Open(h.order.ID); err != nil {
-			return err
-		}
-	}
-	if h.order.Namespaces {
-		if err := h.settle(); err != nil {
-			return err
-		}
 	}
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(h.order.Dir, socketName), Net: "unix"})
 	if err != nil {
@@ -109,6 +100,9 @@ func (h *held) start(builds map[string]Build, begin time.Time) error {
 	}
 	wall, err := build(&Workshop{Order: h.order, Control: theirs, Prepared: h.prepared})
 	if err != nil {
+		return err
+	}
+	if err := h.join(); err != nil {
 		return err
 	}
 	if err := h.launch(wall); err != nil {
@@ -129,66 +123,43 @@ func (h *held) start(builds map[string]Build, begin time.Time) error {
 	return nil
 }
 
-func (h *held) readOrder() error {
-	f := os.NewFile(orderFD, "order")
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(io.NewSectionReader(f, 0, maxOrder), maxOrder))
-	if err == nil {
-		err = json.Unmarshal(raw, &h.order)
+// join opens the sandbox's control group, and then hides what crun must not see of the layout.
+func (h *held) join() error {
+	if _, err := h.prepared(); err != nil { // a Build without use for it has not waited
+		return err
 	}
-	if err != nil {
-		return rung.Errorf(rung.KindInternal, "holder: read order: %w", err)
+	if h.ahead.Cgroup {
+		layout, err := cgroup.Detect()
+		if err != nil {
+			return err
+		}
+		if len(h.order.UIDs) > 0 {
+			layout = layout.For(int(h.order.UIDs[0].Host))
+		}
+		if h.group, err = layout.Open(h.order.ID); err != nil {
+			return err
+		}
+	}
+	if !h.order.HideV2 {
+		return nil
+	}
+	// Only this namespace's copy goes; the host keeps its mount.
+	if err := unix.Unmount("/sys/fs/cgroup/unified", unix.MNT_DETACH); err == nil {
+		return nil
+	}
+	if err := mount.Tmpfs("/sys/fs/cgroup", mount.TmpfsOptions{Size: 4096, Inodes: 8}); err != nil {
+		return rung.Errorf(rung.KindUnavailable, "hide the cgroup v2 mount of this hybrid layout: %w", err)
 	}
 	return nil
 }
-
-// prepared waits for the client's go-ahead.
-func (h *held) prepared() (*os.File, error) {
-	conn, ok := h.life.conn.(*net.UnixConn)
-	if !ok || !h.order.Prepared {
-		return nil, nil
-	}
-	var b [1]byte
-	oob := make([]byte, unix.CmsgSpace(4))
-	n, rights, _, _, err := conn.ReadMsgUnix(b[:], oob)
-	if err != nil || n != 1 {
-		return nil, rung.Errorf(rung.KindConflict, "holder: the client went while it prepared")
-	}
-	if rights == 0 {
-		return nil, nil
-	}
-	messages, err := unix.ParseSocketControlMessage(oob[:rights])
-	if err != nil || len(messages) != 1 {
-		return nil, rung.Errorf(rung.KindInternal, "holder: no file came with the go-ahead")
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return nil, rung.Errorf(rung.KindInternal, "holder: no file came with the go-ahead")
-	}
-	unix.CloseOnExec(fds[0])
-	return os.NewFile(uintptr(fds[0]), "prepared"), nil
-}
-
-const maxOrder = 4 << 20
 
 // settle makes the fresh mount namespace private and gives it a /proc of the fresh pid namespace: without it the runtime
 // would write id maps of whatever host process has the same number.
-func (h *held) settle() error {
+func settle() error {
 	if err := mount.Private("/"); err != nil {
 		return err
 	}
-	if err := mount.Proc("/proc"); err != nil {
-		return err
-	}
-	if h.order.HideV2 {
-		// Only this namespace's copy goes; the host keeps its mount.
-		if err := unix.Unmount("/sys/fs/cgroup/unified", unix.MNT_DETACH); err != nil {
-			if err := mount.Tmpfs("/sys/fs/cgroup", mount.TmpfsOptions{Size: 4096, Inodes: 8}); err != nil {
-				return rung.Errorf(rung.KindUnavailable, "hide the cgroup v2 mount of this hybrid layout: %w", err)
-			}
-		}
-	}
-	return nil
+	return mount.Proc("/proc")
 }
 
 // launch starts the runtime, inside the sandbox's control group.

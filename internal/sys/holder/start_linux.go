@@ -6,13 +6,9 @@ import (
 	"errors"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/internal/sys/userns"
@@ -21,14 +17,13 @@ import (
 // Link is a client's end of a holder.
 type Link struct {
 	dir    string
-	cmd    *exec.Cmd // nil when adopted
+	seed   *Seed // nil when adopted
 	life   *peer
 	events func(denied *rung.Denied, notice string)
 	first  chan message  // Ready or Failed
 	gone   chan struct{} // closed when the holder's connection has ended
 	mu     sync.Mutex
 	ended  *Ended // guarded by mu
-	reaped chan struct{}
 }
 
 // startTimeout bounds the time from the holder's start to Ready where the caller's context does not.
@@ -38,58 +33,54 @@ const startTimeout = 60 * time.Second
 func Start(ctx context.Context, req Request) (*Link, error) {
 	order := req.Order
 	order.Prepared = req.Prepare != nil
-	mine, theirs, err := socketpair()
+	seed, err := req.Seed.fit(order)
 	if err != nil {
 		return nil, err
 	}
-	defer theirs.Close()
-	conn, err := net.FileConn(mine)
-	mine.Close()
-	if err != nil {
-		return nil, rung.Errorf(rung.KindInternal, "start holder: %w", err)
-	}
-	spec, err := orderFile(order)
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	defer spec.Close()
-	l := newLink(order.Dir, conn, req.Events)
-	if err := l.spawn(order, append([]*os.File{theirs, spec}, req.Keep...)); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	if order.Prepared {
-		if err := l.prepare(ctx, req.Prepare); err != nil {
-			l.kill()
-			return nil, err
-		}
-	}
-	go l.read()
-	if err := l.await(ctx); err != nil {
-		l.kill()
+	l := newLink(order.Dir, seed.conn, req.Events)
+	l.seed = seed
+	if err := l.begin(ctx, order, req); err != nil {
+		seed.End()
 		return nil, err
 	}
 	return l, nil
 }
 
+func (l *Link) begin(ctx context.Context, order Order, req Request) error {
+	if len(order.UIDs) > 0 && order.Namespaces {
+		if err := l.mapIDs(order); err != nil {
+			return err
+		}
+	}
+	if err := sendOrder(l.seed.conn, order, req.Keep); err != nil {
+		return err
+	}
+	if req.Prepare != nil {
+		if err := l.prepare(ctx, req.Prepare); err != nil {
+			return err
+		}
+	}
+	go l.read()
+	return l.await(ctx)
+}
+
 // prepare does the client's part and gives the holder the go-ahead with what came of it.
-func (l *Link) prepare(ctx context.Context, f func(context.Context) (*os.File, error)) error {
-	file, err := f(ctx)
+func (l *Link) prepare(ctx context.Context, f func(context.Context) (Prepared, error)) error {
+	p, err := f(ctx)
 	if err != nil {
 		return err
 	}
-	conn, ok := l.life.conn.(*net.UnixConn)
-	if !ok {
-		return rung.Errorf(rung.KindInternal, "start holder: not a Unix socket")
+	var files []*os.File
+	if p.File != nil {
+		defer p.File.Close()
+		files = append(files, p.File)
 	}
-	var rights []byte
-	if file != nil {
-		defer file.Close()
-		rights = unix.UnixRights(int(file.Fd()))
+	text := []byte{'p'}
+	if p.Cgroup {
+		text[0] = 'c'
 	}
-	if _, _, err := conn.WriteMsgUnix([]byte{'p'}, rights, nil); err != nil {
-		return rung.Errorf(rung.KindInternal, "start holder: %w: %s", err, l.log())
+	if err := sendFiles(l.seed.conn, text, files); err != nil {
+		return rung.Errorf(rung.KindInternal, "%w: %s", err, l.seed.log())
 	}
 	return nil
 }
@@ -98,61 +89,7 @@ func newLink(dir string, conn net.Conn, events func(*rung.Denied, string)) *Link
 	if events == nil {
 		events = func(*rung.Denied, string) {}
 	}
-	return &Link{dir: dir, life: newPeer(conn), events: events,
-		first: make(chan message, 1), gone: make(chan struct{}), reaped: make(chan struct{})}
-}
-
-// orderFile puts the order where only the holder reads it: not in argv, which everybody can see.
-func orderFile(order Order) (*os.File, error) {
-	raw, err := json.Marshal(order)
-	if err != nil {
-		return nil, rung.Errorf(rung.KindInternal, "holder order: %w", err)
-	}
-	fd, err := unix.MemfdCreate("rung-order", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, rung.Errorf(rung.KindInternal, "holder order: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "order")
-	if _, err := f.Write(raw); err != nil {
-		f.Close()
-		return nil, rung.Errorf(rung.KindInternal, "holder order: %w", err)
-	}
-	return f, nil
-}
-
-func (l *Link) spawn(order Order, files []*os.File) error {
-	log, err := os.OpenFile(filepath.Join(order.Dir, "holder.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return rung.Errorf(rung.KindInternal, "start holder: %w", err)
-	}
-	defer log.Close()
-	l.cmd = &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{Name}, Dir: "/", ExtraFiles: files, Stderr: log,
-		// A small heap target: the holder's live data is a few hundred KiB.
-		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "GOGC=50", "GOMAXPROCS=1"},
-		// A session of its own: the terminal's signals are for the client.
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
-	}
-	if order.Namespaces {
-		l.cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS
-		if len(order.UIDs) > 0 {
-			l.cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
-			l.cmd.Env = append(l.cmd.Env, unmapped+"=1")
-		}
-	}
-	if err := l.cmd.Start(); err != nil {
-		return rung.Errorf(rung.KindUnavailable, "start holder: %w", err).
-			WithHint("user, pid and mount namespaces must be allowed here; see `rung ladder`")
-	}
-	go func() { _ = l.cmd.Wait(); close(l.reaped) }()
-	if len(order.UIDs) == 0 || !order.Namespaces {
-		return nil
-	}
-	if err := l.mapIDs(order); err != nil {
-		l.kill()
-		return err
-	}
-	return nil
+	return &Link{dir: dir, life: newPeer(conn), events: events, first: make(chan message, 1), gone: make(chan struct{})}
 }
 
 // unmapped, in a holder's environment, says that it is in a user namespace whose id maps are not written yet.
@@ -162,7 +99,7 @@ const unmapped = "RUNG_HOLDER_UNMAPPED"
 // holder go on: it executes itself again, since a program started by an unmapped id has no capabilities.
 func (l *Link) mapIDs(order Order) error {
 	var err error
-	if pid := l.cmd.Process.Pid; len(order.UIDs) == 1 {
+	if pid := l.seed.cmd.Process.Pid; len(order.UIDs) == 1 {
 		err = userns.MapSelf(pid, 0, 0)
 	} else {
 		err = userns.NewIDMap(context.Background(), pid, order.UIDs, order.GIDs)
@@ -194,7 +131,7 @@ func (l *Link) await(ctx context.Context) error {
 			}
 		default:
 		}
-		return rung.Errorf(rung.KindInternal, "the holder ended before the sandbox started: %s", l.log())
+		return rung.Errorf(rung.KindInternal, "the holder ended before the sandbox started: %s", l.seed.log())
 	case <-ctx.Done():
 		return waitError(ctx, "the sandbox's wall")
 	}
@@ -205,14 +142,6 @@ func waitError(ctx context.Context, what string) error {
 		return rung.Errorf(rung.KindTimeout, "waiting for %s took too long: %w", what, ctx.Err())
 	}
 	return rung.Errorf(rung.KindConflict, "waiting for %s: %w", what, ctx.Err())
-}
-
-func (l *Link) log() string {
-	raw, _ := os.ReadFile(filepath.Join(l.dir, "holder.log"))
-	if len(raw) > 2000 {
-		raw = raw[:2000]
-	}
-	return string(raw)
 }
 
 // read takes the holder's messages until its end.
@@ -247,7 +176,6 @@ func Adopt(ctx context.Context, dir string, events func(*rung.Denied, string)) (
 		return nil, rung.Errorf(rung.KindNotFound, "adopt %s: no live holder: %w", dir, err)
 	}
 	l := newLink(dir, conn, events)
-	close(l.reaped)
 	go l.read()
 	if err := l.await(ctx); err != nil {
 		conn.Close()
@@ -285,10 +213,10 @@ func (l *Link) Dial(ctx context.Context) (net.Conn, error) {
 
 // PID is the holder's process id, 0 when adopted.
 func (l *Link) PID() int {
-	if l.cmd == nil {
+	if l.seed == nil {
 		return 0
 	}
-	return l.cmd.Process.Pid
+	return l.seed.cmd.Process.Pid
 }
 
 // Wait blocks until the sandbox has ended; a holder that went without a word was killed.
@@ -315,27 +243,11 @@ func (l *Link) Destroy(ctx context.Context) error {
 	select {
 	case <-l.gone:
 	case <-time.After(2 * time.Second):
-		l.kill()
 	case <-ctx.Done():
-		l.kill()
 	}
-	l.life.conn.Close()
-	select {
-	case <-l.reaped:
+	if l.seed == nil {
+		l.life.conn.Close()
 		return nil
-	case <-ctx.Done():
-		return rung.Errorf(rung.KindTimeout, "the holder of %s does not end: %w", filepath.Base(l.dir), ctx.Err())
 	}
-}
-
-// kill ends a holder that does not listen. Its process is our child, so the number cannot have been reused.
-func (l *Link) kill() {
-	if l.cmd != nil {
-		_ = l.cmd.Process.Kill()
-	}
-	l.life.conn.Close()
-	select {
-	case <-l.reaped:
-	case <-time.After(5 * time.Second):
-	}
+	return l.seed.end(ctx)
 }
