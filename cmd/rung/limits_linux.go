@@ -11,8 +11,26 @@ import (
 	"github.com/rung-dev/rung"
 )
 
-// within refuses limits above what this host has at all: such a cap caps nothing. Accepted, they are named in the record.
-func (h *host) within(l rung.Limits) (rung.Limits, error) {
+// least is what a rung itself needs of a limit before the command is started: gVisor's kernel is a program of many threads
+// under the same control group.
+func least(r rung.Rung) (pids, memory int64) {
+	if r == rung.GVisor {
+		return 64, 48 << 20
+	}
+	return 16, rung.MinMemory
+}
+
+// within refuses limits below what the rung needs, and above what this host has at all: such a cap caps nothing. The latter
+// can be accepted, and then the record names them.
+func (h *host) within(l rung.Limits, r rung.Rung) (rung.Limits, error) {
+	pids, memory := least(r)
+	if l.PIDs < pids {
+		return l, rung.Errorf(rung.KindInvalid, "pids: %d is less than the %d that a sandbox on rung %s needs", l.PIDs, pids, r)
+	}
+	if l.Memory < memory {
+		return l, rung.Errorf(rung.KindInvalid, "memory: %s is less than the %s that a sandbox on rung %s needs",
+			rung.FormatBytes(l.Memory), rung.FormatBytes(memory), r)
+	}
 	var over []string
 	more := func(limit, want, have string) {
 		over = append(over, fmt.Sprintf("%s: %s is more than the %s of this host", limit, want, have))
