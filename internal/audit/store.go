@@ -90,10 +90,10 @@ func (s *Store) write(dir, id string, text []byte) error {
 
 // Entry is one stored record.
 type Entry struct {
-	ID   string
-	Path string // absolute
-	Size int64
-	Time time.Time // when it was stored
+	ID   string    `json:"id"`
+	Path string    `json:"path"` // absolute
+	Size int64     `json:"size"`
+	Time time.Time `json:"time"` // when it was stored
 
 	name string // below the state directory
 }

@@ -36,10 +36,12 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"killholder": cmdKillHolder,
 		"json":       cmdJSON,
 		"leftovers":  cmdLeftovers,
+		"delegate":   cmdDelegate,
+		"apart":      cmdApart,
 	}
 }
 
-// argv turns run and asuser at the front into what they stand for.
+// argv turns run, and a word for a user, at the front into what they stand for.
 func argv(ts *testscript.TestScript, args []string) []string {
 	s := of(ts)
 	switch {
@@ -47,25 +49,28 @@ func argv(ts *testscript.TestScript, args []string) []string {
 		ts.Fatalf("a command is missing")
 	case args[0] == "run" && s.rung == "":
 		ts.Fatalf("run is for stories in testdata/each")
-	case args[0] == "asuser" && s.user == nil:
-		ts.Fatalf("no ordinary user (make testuser)")
 	}
-	return s.argv(ts.Getenv("USERDIR"), args)
+	full, err := s.argv(args)
+	ts.Check(err)
+	return full
 }
 
-func (s *story) argv(home string, args []string) []string {
-	switch args[0] {
-	case "run":
-		full := append(append([]string{"rung", "run"}, s.flags()...), args[1:]...)
-		if s.turn.asUser {
-			return s.argv(home, append([]string{"asuser"}, full...))
+func (s *story) argv(args []string) ([]string, error) {
+	if _, ok := people[args[0]]; ok {
+		p, err := s.person(args[0])
+		if err != nil {
+			return nil, err
 		}
-		return full
-	case "asuser":
-		return append([]string{"env", "RUNG_STATE_DIR=" + home + "/state", "RUNG_RUNTIME_DIR=" + home + "/run", "HOME=" + home,
-			"setpriv", "--reuid=" + s.user.Uid, "--regid=" + s.user.Gid, "--init-groups", "--"}, args[1:]...)
+		return p.as(args[1:]), nil
 	}
-	return args
+	if args[0] != "run" {
+		return args, nil
+	}
+	full := append(append([]string{"rung", "run"}, s.flags()...), args[1:]...)
+	if s.asUser {
+		return s.argv(append([]string{"asuser"}, full...))
+	}
+	return full, nil
 }
 
 func plain(ts *testscript.TestScript, neg bool, args []string) {

@@ -23,18 +23,19 @@ type watch struct {
 	seen map[string]bool
 }
 
-func newWatch(dirs []string) (*watch, error) {
+func newWatch() (*watch, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("inotify: %w", err)
 	}
-	for _, d := range dirs {
-		if _, err := unix.InotifyAddWatch(fd, filepath.Join(d, "sandboxes"), unix.IN_CREATE|unix.IN_MOVED_TO); err != nil {
-			unix.Close(fd)
-			return nil, fmt.Errorf("inotify: %w", err)
-		}
-	}
 	return &watch{fd: fd, seen: map[string]bool{}}, nil
+}
+
+func (w *watch) add(dir string) error {
+	if _, err := unix.InotifyAddWatch(w.fd, dir, unix.IN_CREATE|unix.IN_MOVED_TO); err != nil {
+		return fmt.Errorf("inotify: %w", err)
+	}
+	return nil
 }
 
 func (w *watch) close() { unix.Close(w.fd) }
@@ -253,4 +254,59 @@ func cmdKillHolder(ts *testscript.TestScript, neg bool, args []string) {
 	for _, p := range list {
 		ts.Check(syscall.Kill(p.pid, syscall.SIGKILL))
 	}
+}
+
+// cmdApart checks from the host that no two live sandboxes share a user id, but for the caller's own.
+func cmdApart(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: apart N")
+	}
+	s := of(ts)
+	caller := map[string]bool{"0": true}
+	for _, p := range s.people {
+		caller[p.uid] = true
+	}
+	owner := map[string]int{}
+	holders := s.holders()
+	if strconv.Itoa(len(holders)) != args[0] {
+		ts.Fatalf("%d sandboxes are alive, not %s", len(holders), args[0])
+	}
+	for _, h := range holders {
+		ids := 0
+		for uid := range below(h.pid) {
+			if caller[uid] {
+				continue
+			}
+			ids++
+			if other := owner[uid]; other != 0 {
+				ts.Fatalf("the sandboxes of holders %d and %d share user id %s", other, h.pid, uid)
+			}
+			owner[uid] = h.pid
+		}
+		if ids == 0 {
+			ts.Fatalf("the sandbox of holder %d has no user id of its own", h.pid)
+		}
+	}
+}
+
+// below returns the user ids of a process's descendants.
+func below(root int) map[string]bool {
+	uids := map[string]bool{}
+	children, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", root))
+	for _, f := range children {
+		raw, _ := os.ReadFile(f)
+		for field := range strings.FieldsSeq(string(raw)) {
+			status, _ := os.ReadFile("/proc/" + field + "/status")
+			for line := range strings.SplitSeq(string(status), "\n") {
+				if rest, ok := strings.CutPrefix(line, "Uid:"); ok {
+					uids[strings.Fields(rest)[0]] = true
+				}
+			}
+			pid, _ := strconv.Atoi(field)
+			for uid := range below(pid) {
+				uids[uid] = true
+			}
+		}
+	}
+	return uids
 }

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -96,46 +94,36 @@ func root(t *testing.T) string {
 // story is what the commands know of the script they run in.
 type story struct {
 	turn
-	dirs       []string // runtime directories, root's and the user's
+	short      string   // where all that stories leave on disk is, below a name that is short whatever the story is called
+	dirs       []string // runtime directories of everybody in the story
 	state      []string
 	watch      *watch
-	user       *user.User // nil when there is none
-	mu         sync.Mutex
+	people     map[string]*person
 	background map[string]*background
 }
 
 func setup(env *testscript.Env, bin string, r turn) error {
-	// The ordinary user's files, and a name for the runtime directory that is short whatever the story is called.
 	short, err := os.MkdirTemp(filepath.Dir(env.WorkDir), "")
 	if err != nil {
 		return err
 	}
-	s := &story{turn: r, background: map[string]*background{}}
-	mine, his := filepath.Join(short, "r"), filepath.Join(short, "u")
-	if err := errors.Join(os.Chmod(short, 0o755), os.Chmod(env.WorkDir, 0o777), os.Mkdir(mine, 0o755), os.Mkdir(his, 0o755)); err != nil {
+	s := &story{turn: r, short: short, people: map[string]*person{}, background: map[string]*background{}}
+	if s.watch, err = newWatch(); err != nil {
 		return err
 	}
-	owner := 0
-	if s.user, err = testUser(); err == nil {
-		owner, _ = strconv.Atoi(s.user.Uid)
+	mine := filepath.Join(short, "r")
+	if err := errors.Join(os.Chmod(short, 0o755), os.Chmod(env.WorkDir, 0o777), s.place(mine, 0, 0)); err != nil {
+		return err
 	}
-	for dir, uid := range map[string]int{mine: 0, his: owner} {
-		for _, d := range []string{"", "run", "run/sandboxes", "state"} {
-			d = filepath.Join(dir, d)
-			if err := errors.Join(os.MkdirAll(d, 0o711), os.Chown(d, uid, uid)); err != nil {
-				return err
-			}
+	var run []string
+	if r.rung != "" {
+		if run, err = s.argv([]string{"run"}); err != nil {
+			return err
 		}
-		s.dirs = append(s.dirs, filepath.Join(dir, "run"))
-		s.state = append(s.state, filepath.Join(dir, "state"))
-	}
-	if s.watch, err = newWatch(s.dirs); err != nil {
-		return err
 	}
 	env.Values[storyKey{}] = s
 	env.Vars = append(env.Vars, "PATH="+bin+":"+env.Getenv("PATH"), "HOME="+env.WorkDir,
-		"RUNG_STATE_DIR="+mine+"/state", "RUNG_RUNTIME_DIR="+mine+"/run", "USERDIR="+his, "RUNG="+r.rung,
-		"RUN="+strings.Join(s.argv(his, []string{"run"}), " "))
+		"RUNG_STATE_DIR="+mine+"/state", "RUNG_RUNTIME_DIR="+mine+"/run", "RUNG="+r.rung, "RUN="+strings.Join(run, " "))
 	env.Defer(func() {
 		s.stop()
 		s.watch.close()
@@ -146,19 +134,6 @@ func setup(env *testscript.Env, bin string, r turn) error {
 type storyKey struct{}
 
 func of(ts *testscript.TestScript) *story { return ts.Value(storyKey{}).(*story) }
-
-// testUser is the ordinary user that `make testuser` creates.
-func testUser() (*user.User, error) {
-	name := os.Getenv("RUNG_TEST_USER")
-	if name == "" {
-		name = "rung-tester"
-	}
-	u, err := user.Lookup(name)
-	if err != nil {
-		return nil, fmt.Errorf("no ordinary user %s (make testuser): %w", name, err)
-	}
-	return u, nil
-}
 
 // programs returns the directory with rung and its helpers: RUNG_BIN, or a fresh build.
 func programs(t *testing.T) string {
