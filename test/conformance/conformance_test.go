@@ -37,9 +37,9 @@ const (
 
 func TestMain(m *testing.M) {
 	if holder.Called() {
-		_ = unix.CloseRange(3, 1<<31, unix.CLOSE_RANGE_CLOEXEC) // as rung's own main does
 		holder.Main(map[string]holder.Build{oci.Kind: oci.Hold, process.Kind: process.Hold, process.KindNone: process.HoldNone})
 	}
+	_ = unix.CloseRange(3, 1<<31, unix.CLOSE_RANGE_CLOEXEC) // as rung's own main does
 	os.Exit(run(m))
 }
 
@@ -217,11 +217,11 @@ func TestOrdinaryUser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(filepath.Join(dir, "conformance.test"), "-test.v", "-test.timeout=15m", "-test.skip=TestOrdinaryUser")
+	cmd := exec.Command(filepath.Join(dir, "conformance.test"), "-test.v", "-test.timeout=8m", "-test.skip=TestOrdinaryUser")
 	cmd.Dir = dir
 	cmd.Env = []string{"HOME=" + u.HomeDir, "USER=" + name, "PATH=" + os.Getenv("PATH"), dirEnv + "=" + dir}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	out, err := cmd.CombinedOutput()
+	out, err := cmd.CombinedOutput() // bounded by -test.timeout
 	if err != nil {
 		t.Errorf("as %s: %v", name, err)
 	}
