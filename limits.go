@@ -19,9 +19,9 @@ type Limits struct {
 	Unforced []string      `json:"unenforced,omitempty"` // the limits this host does not enforce, with the reason
 }
 
-// DefaultLimits are what a run gets without flags.
+// DefaultLimits are what a run gets without flags; CPUs only where the host has as many.
 func DefaultLimits() Limits {
-	return Limits{CPUs: 1, Memory: 512 << 20, PIDs: 256, Files: 1024, Disk: 1 << 30, Output: 10 << 20, Timeout: 60 * time.Second}
+	return Limits{CPUs: 2, Memory: 512 << 20, PIDs: 256, Files: 1024, Disk: 1 << 30, Output: 10 << 20, Timeout: 60 * time.Second}
 }
 
 // Bounds of the limits. The lower ones are what rung-guest and a small program need to start; the upper ones keep a typing

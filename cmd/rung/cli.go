@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"runtime"
 	"strings"
 	"time"
 
@@ -137,7 +138,7 @@ func (s *size) UnmarshalText(text []byte) error {
 
 // limitFlags are the caps of a sandbox; the defaults are rung.DefaultLimits.
 type limitFlags struct {
-	CPUs      float64       `name:"cpus" help:"Processor time per wall time, in cores (default ${default})." default:"1" placeholder:"N"`
+	CPUs      *float64      `name:"cpus" help:"Processor time per wall time, in cores (default 2, or as many as there are)." placeholder:"N"`
 	Memory    size          `help:"Memory and page cache; no swap (default ${default})." default:"512MiB" placeholder:"SIZE"`
 	PIDs      int64         `name:"pids" help:"Processes and threads (default ${default})." default:"256" placeholder:"N"`
 	Files     int64         `name:"open-files" help:"Open files per process (default ${default})." default:"1024" placeholder:"N"`
@@ -148,7 +149,11 @@ type limitFlags struct {
 }
 
 func (l *limitFlags) limits() (rung.Limits, error) {
-	v := rung.Limits{CPUs: l.CPUs, Memory: int64(l.Memory), PIDs: l.PIDs, Files: l.Files, Disk: int64(l.Disk),
+	cpus := min(rung.DefaultLimits().CPUs, float64(runtime.NumCPU()))
+	if l.CPUs != nil {
+		cpus = *l.CPUs
+	}
+	v := rung.Limits{CPUs: cpus, Memory: int64(l.Memory), PIDs: l.PIDs, Files: l.Files, Disk: int64(l.Disk),
 		Output: int64(l.MaxOutput), Timeout: l.Timeout, Best: l.Best}
 	return v, v.Validate()
 }

@@ -39,7 +39,7 @@ func (h Host) Create(ctx context.Context, name string, spec driver.Spec, plan fu
 	defer u.run()
 	store := h.disk(ctx, spec)
 	u.push(store.drop)
-	keep, site, err := h.take(in, spec, &u)
+	keep, site, err := h.take(ctx, in, spec, &u)
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +66,9 @@ func (h Host) Create(ctx context.Context, name string, spec driver.Spec, plan fu
 		return nil, err
 	}
 	u.push(func() { _ = in.link.Destroy(context.WithoutCancel(ctx)) })
+	if err := in.entrust(); err != nil {
+		return nil, rung.Errorf(rung.KindInternal, "locks of %s: %w", spec.ID, err)
+	}
 	if err := in.hello(ctx); err != nil {
 		return nil, err
 	}
@@ -121,7 +124,7 @@ func (c coming) drop() {
 }
 
 // take takes everything a sandbox has on the host. keep are the lock files that the holder must share.
-func (h Host) take(in *instance, spec driver.Spec, u *undo) (keep []*os.File, site Site, err error) {
+func (h Host) take(ctx context.Context, in *instance, spec driver.Spec, u *undo) (keep []*os.File, site Site, err error) {
 	if site.Guest, err = h.guestCopy(); err != nil {
 		return nil, site, err
 	}
@@ -130,7 +133,7 @@ func (h Host) take(in *instance, spec driver.Spec, u *undo) (keep []*os.File, si
 		return nil, site, err
 	}
 	in.box = box
-	u.push(func() { _ = in.forget() }) // what cannot be removed keeps its directory for the next sweep
+	u.push(func() { _ = in.forget(context.WithoutCancel(ctx)) }) // what cannot be removed keeps its directory for the next sweep
 	site.ID, site.Dir, site.Rootless = spec.ID, box.Dir, rootless()
 	slot, file, err := lock.AcquireSlot(h.RuntimeDir, spec.ID, busy)
 	if err != nil {

@@ -2,8 +2,10 @@ package held
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/rung-dev/rung"
@@ -22,8 +24,11 @@ type instance struct {
 	group   *cgroup.Group
 	missing []string
 	maps    maps
-	box     *lock.Sandbox // nil when adopted
-	slot    *os.File      // nil when adopted
+	box     *lock.Sandbox // nil once the holder has the locks, and when adopted
+	slot    *os.File      // the same
+
+	mu   sync.Mutex // held by Destroy
+	gone bool       // guarded by mu
 }
 
 const handleVersion = 1
@@ -41,8 +46,21 @@ func (in *instance) Wait(ctx context.Context) (driver.End, error) {
 
 // Destroy ends the holder, which ends every process; what a broken or killed holder left is killed by its control group.
 func (in *instance) Destroy(ctx context.Context) error {
+	in.mu.Lock() // a second caller waits for the first one's result
+	defer in.mu.Unlock()
+	if in.gone {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
+	if err := in.destroy(ctx); err != nil {
+		return err
+	}
+	in.gone = true
+	return nil
+}
+
+func (in *instance) destroy(ctx context.Context) error {
 	if err := in.link.Destroy(ctx); err != nil {
 		return err
 	}
@@ -54,18 +72,36 @@ func (in *instance) Destroy(ctx context.Context) error {
 			return err
 		}
 	}
-	return in.forget()
+	return in.forget(ctx)
+}
+
+// alive refuses what makes no sense for a sandbox that was destroyed.
+func (in *instance) alive() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.gone {
+		return rung.Errorf(rung.KindConflict, "sandbox %s was destroyed", in.id)
+	}
+	return nil
+}
+
+// entrust closes our copies of the locks once the holder has its own: from now on the sandbox is alive exactly as long as
+// its holder.
+func (in *instance) entrust() error {
+	err := errors.Join(in.slot.Close(), in.box.Close())
+	in.slot, in.box = nil, nil
+	return err
 }
 
 // forget removes the sandbox's directory and gives its locks back.
-func (in *instance) forget() error {
+func (in *instance) forget(ctx context.Context) error {
 	if in.slot != nil {
 		in.slot.Close()
 	}
 	if in.box != nil {
 		return in.box.Remove()
 	}
-	return in.host.removeDead(in.id)
+	return in.host.removeDead(ctx, in.id)
 }
 
 // Unenforced implements driver.Limited.
@@ -73,6 +109,9 @@ func (in *instance) Unenforced() []string { return in.missing }
 
 // Inspect reads the caps of the control group back from the kernel.
 func (in *instance) Inspect(context.Context) (*rung.Isolation, error) {
+	if err := in.alive(); err != nil {
+		return nil, err
+	}
 	iso := &rung.Isolation{Sources: map[string]string{}}
 	if len(in.maps.uids) == 1 {
 		iso.Notes = append(iso.Notes, "one id: rung-guest and user code share it, since the caller has no subordinate ids")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/rung-dev/rung"
@@ -55,28 +57,24 @@ func clear(ctx context.Context, box *lock.Sandbox, g *cgroup.Group) error {
 	return box.Remove()
 }
 
-// removeDead removes the directory of a sandbox whose holder has just ended but was not our child: its lock may be held for
-// a moment more.
-func (h Host) removeDead(id string) error {
-	deadline := time.Now().Add(5 * time.Second)
+// removeDead removes the directory of a sandbox whose holder has just ended: its lock may be held for a moment more, by the
+// holder's last thread or by a sweep that found it first.
+func (h Host) removeDead(ctx context.Context, id string) error {
 	for {
-		alive, err := lock.Alive(h.RuntimeDir, id)
-		if err != nil || !alive {
-			break
+		box, err := lock.Claim(h.RuntimeDir, id)
+		if err != nil {
+			return err
 		}
-		if time.Now().After(deadline) {
-			return rung.Errorf(rung.KindTimeout, "the holder of %s does not end", id)
+		if box != nil {
+			return box.Remove()
 		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	dead, err := lock.Dead(h.RuntimeDir)
-	errs := []error{err}
-	for _, box := range dead {
-		if box.ID == id {
-			errs = append(errs, box.Remove())
-		} else {
-			errs = append(errs, box.Close())
+		if _, err := os.Lstat(h.sandbox(id)); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return rung.Errorf(rung.KindTimeout, "the holder of %s does not end: %w", id, ctx.Err())
 		}
 	}
-	return errors.Join(errs...)
 }

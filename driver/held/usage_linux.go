@@ -14,6 +14,9 @@ import (
 // runtime's own processes are not all in the control group on every host.
 func (in *instance) Usage(context.Context) (driver.Usage, error) {
 	var u driver.Usage
+	if err := in.alive(); err != nil {
+		return u, err
+	}
 	root := in.link.PID()
 	if root == 0 {
 		return u, rung.Errorf(rung.KindUnsupported, "usage of an adopted sandbox")

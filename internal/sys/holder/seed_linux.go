@@ -135,6 +135,9 @@ func (s *Seed) end(ctx context.Context) error {
 
 // log is what the holder wrote to its standard error: a panic of ours.
 func (s *Seed) log() string {
+	if s == nil { // adopted
+		return ""
+	}
 	buf := make([]byte, 2000)
 	n, _ := s.errors.ReadAt(buf, 0)
 	return string(buf[:n])

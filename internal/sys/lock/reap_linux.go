@@ -51,7 +51,17 @@ func Dead(runtimeDir string) ([]*Sandbox, error) {
 	return dead, failed
 }
 
-// claim takes the lock of a dead sandbox; nil when it lives, is being made, is being reaped or is gone.
+// Claim takes the lock of one dead sandbox, as Dead does of all; nil when it lives, is being made, is being reaped or is
+// gone.
+func Claim(runtimeDir, id string) (*Sandbox, error) {
+	if err := rung.ValidName(id); err != nil {
+		return nil, err
+	}
+	s, err := claim(runtimeDir, id)
+	return s, wrap(err, "sandbox %s", id)
+}
+
+// claim is Claim without the checks.
 func claim(runtimeDir, id string) (*Sandbox, error) {
 	dir := runtimeDir + "/sandboxes/" + id
 	f, err := openLock(dir+"/lock", 0)
