@@ -23,8 +23,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/client"
 	"github.com/rung-dev/rung/driver"
@@ -41,7 +39,6 @@ const dirEnv = "RUNG_HOSTILE_DIR"
 
 func TestMain(m *testing.M) {
 	if holder.Called() {
-		_ = unix.CloseRange(3, 1<<31, unix.CLOSE_RANGE_CLOEXEC) // as rung's own main does
 		holder.Main(map[string]holder.Build{oci.Kind: oci.Hold, process.Kind: process.Hold, process.KindNone: process.HoldNone})
 	}
 	os.Exit(stage(m))

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/driver"
+	"github.com/rung-dev/rung/driver/held"
 )
 
 // result is one line of the probe's.
@@ -80,6 +81,11 @@ var silent = map[string]string{
 	"proc-root-walk":     "there is nothing above the host's own root",
 	"guest-fd-directory": "the control's root is the host's, so that the guest's directory is no other",
 }
+
+// sameUser are attacks that get through where user code has the guest's own id, which is root's of a namespace with one id:
+// it can end its own sandbox, and write to /dev and a home of its own. The guest's memory and descriptors stay out of reach.
+var sameUser = []string{"guest-signal", "guest-thread-signal", "guest-fd-list", "guest-id-map", "guest-limits", "guest-oom-score",
+	"writable-mounts", "kernel-knobs"}
 
 // planted are canaries on the host, made after the probe was built.
 type planted struct {
@@ -200,7 +206,7 @@ func TestWalls(t *testing.T) {
 		t.Run(string(r), func(t *testing.T) {
 			b := attacked(t, r, func(s *driver.Spec) { s.Limits.PIDs = 512 })
 			// Where user code is as strong as the guest, signals would end it: that is known and no news.
-			got := b.attack(t, p, r == rung.Process || r == rung.Hardened || r == rung.GVisor)
+			got := b.attack(t, p, (r == rung.Process || r == rung.Hardened || r == rung.GVisor) && !held.SingleID())
 			if r == rung.None {
 				control = got
 				judgeControl(t, got)
@@ -240,6 +246,9 @@ func judgeWall(t *testing.T, r rung.Rung, got map[string]result) {
 	for _, name := range slices.Sorted(maps.Keys(got)) {
 		res := got[name]
 		why, known := expected[r][name]
+		if slices.Contains(sameUser, name) && held.SingleID() {
+			why, known = "an ordinary user without subordinate ids: user code has the guest's id, and the record says so", true
+		}
 		switch {
 		case res.Outcome == "error":
 			t.Errorf("%s: the probe could not try: %s", name, res)
