@@ -21,13 +21,14 @@ type bundle struct {
 // and gvisor nothing is left to a default that widens.
 func (b bundle) config() *config {
 	c := &config{
-		Version:  "1.0.2", // nothing newer is used, and older runtimes refuse a newer version
-		Hostname: b.id,
-		Root:     root{Path: b.root, Readonly: b.Rung != rung.Container},
-		Process:  b.process(),
-		Mounts:   b.mounts(),
+		Version: "1.0.2", // nothing newer is used, and older runtimes refuse a newer version
+		Root:    root{Path: b.root, Readonly: b.Rung != rung.Container},
+		Process: b.process(),
+		Mounts:  b.mounts(),
 		Linux: linux{
-			Namespaces:    namespaces("pid", "mount", "ipc", "uts", "network", "cgroup"),
+			// Network, IPC and UTS namespaces are the holder's, which are this sandbox's alone: they exist before the runtime
+			// starts, and belong to no user of the sandbox.
+			Namespaces:    namespaces("pid", "mount", "cgroup"),
 			MaskedPaths:   held.DefaultMasked(),
 			ReadonlyPaths: held.DefaultReadOnly(),
 		},
@@ -41,6 +42,8 @@ func (b bundle) config() *config {
 	case rung.GVisor:
 		// Its /proc and /sys are its own and have none of these; masks would only cost time.
 		c.Linux.MaskedPaths, c.Linux.ReadonlyPaths = nil, nil
+		c.Linux.Namespaces = namespaces("pid", "mount", "ipc", "uts", "network", "cgroup")
+		c.Hostname = b.id
 		b.mapIDs(c)
 	}
 	return c

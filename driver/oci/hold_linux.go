@@ -39,7 +39,7 @@ func Hold(w *holder.Workshop) (*holder.Wall, error) {
 
 // bundle says where the bundle of the sandbox in dir is and what it refers to.
 func (s spec) bundle(id, dir string) bundle {
-	b := bundle{spec: s, id: id, root: held.Root(dir), dir: filepath.Join(dir, "bundle")}
+	b := bundle{spec: s, id: id, root: held.Root(dir, s.Rootless), dir: filepath.Join(dir, "bundle")}
 	if s.Rung == rung.Hardened {
 		b.listener = filepath.Join(dir, "notify.sock")
 	}

@@ -8,7 +8,7 @@ import "encoding/json"
 
 type config struct {
 	Version     string            `json:"ociVersion"`
-	Hostname    string            `json:"hostname"`
+	Hostname    string            `json:"hostname,omitempty"`
 	Root        root              `json:"root"`
 	Process     *process          `json:"process"`
 	Mounts      []mountPoint      `json:"mounts"`

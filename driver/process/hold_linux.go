@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +21,6 @@ const controlFD = 3
 // confinement is read by internal/guest/confine; a driver knows it only as what it writes.
 type confinement struct {
 	Root     string   `json:"root"`
-	Hostname string   `json:"hostname"`
 	Masked   []string `json:"masked"`
 	ReadOnly []string `json:"readonly"`
 	Rlimits  []rlimit `json:"rlimits"`
@@ -49,7 +49,7 @@ func Hold(w *holder.Workshop) (*holder.Wall, error) {
 	}
 	guest := held.GuestConfig{ControlFD: controlFD, Init: true, DropCaps: true, User: held.User(s.Tree.UID), Workdir: "/work", Env: s.Env}
 	c := confinement{
-		Root: root, Hostname: w.ID, Landlock: s.Landlock, Seccomp: seccomp.Filter(seccomp.Process),
+		Root: root, Landlock: s.Landlock, Seccomp: seccomp.Filter(seccomp.Process),
 		Masked:   append(held.DefaultMasked(), held.MaskedPaths()...),
 		ReadOnly: held.DefaultReadOnly(),
 		Writable: []string{"/work", "/home/user", "/tmp", "/dev/shm", "/dev/pts"},
@@ -64,9 +64,10 @@ func Hold(w *holder.Workshop) (*holder.Wall, error) {
 	if guest.Confine, err = json.Marshal(c); err != nil {
 		return nil, rung.Errorf(rung.KindInternal, "process: %w", err)
 	}
-	cmd := command(w, s.Tree.Guest, guest)
-	cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
-		unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	// By its place in the tree: the ids of the new user namespace may not get to where the copy lies.
+	cmd := command(w, filepath.Join(root, held.GuestInside), guest)
+	// Network, IPC and UTS namespaces are the holder's, which are this sandbox's alone.
+	cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWCGROUP
 	mapIDs(cmd.SysProcAttr, s.IDs)
 	return &holder.Wall{Cmd: cmd}, nil
 }

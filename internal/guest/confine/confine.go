@@ -7,7 +7,6 @@ package confine
 // Config is what Apply enforces, in this order.
 type Config struct {
 	Root     string   `json:"root"`     // prepared root directory; becomes / by pivot_root(2)
-	Hostname string   `json:"hostname"` // of the new UTS namespace
 	Masked   []string `json:"masked"`   // paths hidden behind /dev/null or an empty directory
 	ReadOnly []string `json:"readonly"` // paths remounted read-only
 	Rlimits  []Rlimit `json:"rlimits"`

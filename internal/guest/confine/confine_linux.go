@@ -23,7 +23,7 @@ func Apply(raw json.RawMessage) (Report, error) {
 		name string
 		do   func(*Config) error
 	}{
-		{"root", enterRoot}, {"masks", mask}, {"hostname", setHostname}, {"rlimits", setRlimits},
+		{"root", enterRoot}, {"masks", mask}, {"rlimits", setRlimits},
 		{"landlock", restrict}, {"seccomp", filter},
 	} {
 		if err := step.do(&c); err != nil {
@@ -94,8 +94,6 @@ func mask(c *Config) error {
 	}
 	return nil
 }
-
-func setHostname(c *Config) error { return unix.Sethostname([]byte(c.Hostname)) }
 
 func setRlimits(c *Config) error {
 	for _, l := range c.Rlimits {

@@ -90,6 +90,11 @@ func (h *held) start(builds map[string]Build, begin time.Time) error {
 	if build == nil || h.order.Namespaces != own {
 		return rung.Errorf(rung.KindInternal, "holder: no build of kind %q", h.order.Kind)
 	}
+	if own {
+		if err := unix.Sethostname([]byte(h.order.ID)); err != nil {
+			return rung.Errorf(rung.KindUnavailable, "holder: hostname: %w", err)
+		}
+	}
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(h.order.Dir, socketName), Net: "unix"})
 	if err != nil {
 		return rung.Errorf(rung.KindInternal, "holder: listen: %w", err)
@@ -159,7 +164,28 @@ func settle() error {
 	if err := mount.Private("/"); err != nil {
 		return err
 	}
-	return mount.Proc("/proc")
+	if err := mount.Proc("/proc"); err != nil {
+		return err
+	}
+	return loopback()
+}
+
+// loopback brings up the only interface of the fresh network namespace: programs talk to themselves over it.
+func loopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return rung.Errorf(rung.KindUnavailable, "holder: loopback: %w", err)
+	}
+	defer unix.Close(fd)
+	ifr, err := unix.NewIfreq("lo")
+	if err == nil {
+		ifr.SetUint16(unix.IFF_UP)
+		err = unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
+	}
+	if err != nil {
+		return rung.Errorf(rung.KindUnavailable, "holder: loopback: %w", err)
+	}
+	return nil
 }
 
 // launch starts the runtime, inside the sandbox's control group.

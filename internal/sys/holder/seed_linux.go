@@ -14,7 +14,7 @@ import (
 	"github.com/rung-dev/rung"
 )
 
-// Seed is a holder without an order: a process in its own pid and mount namespace that waits for one. A client that knows it
+// Seed is a holder without an order: a process in its own namespaces that waits for one. A client that knows it
 // will need a sandbox starts it first of all (Ahead), so that the holder's start, which takes as long as the client's, is
 // done when the order is. It ends with its client.
 type Seed struct {
@@ -79,7 +79,7 @@ func sow(namespaces, user bool) (*Seed, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if namespaces {
-		s.cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS
+		s.cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 		s.cmd.Env = append(s.cmd.Env, settled+"=1")
 	}
 	if user {
