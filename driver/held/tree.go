@@ -7,8 +7,18 @@ import (
 	"github.com/rung-dev/rung/driver"
 )
 
-// Root is where the tree of the sandbox in dir is mounted, in the holder's mount namespace.
-func Root(dir string) string { return filepath.Join(dir, "root") }
+// Root is where the tree of the sandbox in dir is mounted, in the holder's mount namespace. An ordinary user's directories
+// (home, XDG_RUNTIME_DIR) let nobody else through, not even the ids of his own sandbox: there it is in a place of the
+// holder's own.
+func Root(dir string, rootless bool) string {
+	if rootless {
+		return filepath.Join(passable, "root")
+	}
+	return filepath.Join(dir, "root")
+}
+
+// passable is a directory of every Linux system that everybody may pass through; the holder mounts a tmpfs over it.
+const passable = "/dev/shm"
 
 // Tree is the file system of one sandbox: the template, read-only or under a throw-away upper layer, with the sandbox's own
 // writable places in it.

@@ -18,7 +18,12 @@ import (
 // Build mounts the tree below the sandbox's directory and returns its root. It runs in the holder: all mounts are in its
 // private mount namespace and end with it.
 func (t *Tree) Build(w *holder.Workshop) (root string, err error) {
-	root = Root(w.Dir)
+	root = Root(w.Dir, t.Rootless)
+	if t.Rootless {
+		if err := mount.Tmpfs(passable, mount.TmpfsOptions{Size: 64 << 10, Inodes: 8, Mode: 0o711}); err != nil {
+			return "", err
+		}
+	}
 	store := filepath.Join(w.Dir, "disk")
 	if err := errors.Join(os.Mkdir(root, 0o755), os.Mkdir(store, 0o711)); err != nil {
 		return "", rung.Errorf(rung.KindInternal, "sandbox tree: %w", err)
