@@ -3,7 +3,6 @@
 package hostile
 
 import (
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -50,7 +49,7 @@ func asUser(t *testing.T, u *user.User, path string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chown(dir, uid, gid)); err != nil {
+	if err := os.Chown(dir, uid, gid); err != nil {
 		t.Fatal(err)
 	}
 	from := map[string]string{
