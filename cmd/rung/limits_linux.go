@@ -17,7 +17,7 @@ func least(r rung.Rung) (pids, memory int64) {
 	if r == rung.GVisor {
 		return 64, 48 << 20
 	}
-	return 16, rung.MinMemory
+	return 24, rung.MinMemory
 }
 
 // within refuses limits below what the rung needs, and above what this host has at all: such a cap caps nothing. The latter

@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -29,6 +31,7 @@ const grace = 2 * time.Second
 // Serve is the whole life of rung-guest. It returns when the control channel has ended or a signal asked it to end; as
 // PID 1 the end of the program then ends everything else.
 func Serve(c *Config) error {
+	debug.SetTraceback("single") // what ends up in an error text must start with the reason
 	// User ids of single threads change (see ident.As), never the main thread's: it is what the kernel shows of a program.
 	runtime.LockOSThread()
 	if err := harden.Descriptors(); err != nil {
@@ -62,10 +65,29 @@ func Serve(c *Config) error {
 	}
 	s := &server{cfg: c, files: files, confined: report, procs: proc.NewTable(proc.Config{Output: c.Output, Init: c.Init, OOM: score, Forker: forker})}
 	s.measure.start(s)
+	spareThreads()
 	http := &http1.Server{Handler: s.handle}
 	ended := make(chan error, 1)
 	go func() { ended <- http.Serve(ln) }()
 	return s.wait(ended)
+}
+
+// spare is how many threads are made ahead: what streaming, signals and the end of processes need at once.
+const spare = 6
+
+// spareThreads makes threads while there still are some to have: a fork bomb takes all that the control group allows, and
+// the Go runtime ends a program that needs a thread and gets none. Threads once made stay.
+func spareThreads() {
+	var all sync.WaitGroup
+	all.Add(spare)
+	for range spare {
+		go func() {
+			runtime.LockOSThread() // each its own thread, until all have one
+			defer runtime.UnlockOSThread()
+			all.Done()
+			all.Wait()
+		}()
+	}
 }
 
 // forkerFor starts the thread that will fork user processes, and gives up what the program must not keep: first that
