@@ -35,21 +35,32 @@ func (h *host) within(l rung.Limits, r rung.Rung) (rung.Limits, error) {
 	more := func(limit, want, have string) {
 		over = append(over, fmt.Sprintf("%s: %s is more than the %s of this host", limit, want, have))
 	}
-	if n := runtime.NumCPU(); l.CPUs > float64(n) {
-		more("cpus", fmt.Sprint(l.CPUs), fmt.Sprint(n))
+	// A default is no wish: on a smaller host it is what that has.
+	usual := rung.DefaultLimits()
+	if n := float64(runtime.NumCPU()); l.CPUs > n {
+		if l.CPUs == usual.CPUs {
+			l.CPUs = n
+		} else {
+			more("cpus", fmt.Sprint(l.CPUs), fmt.Sprint(n))
+		}
+	}
+	size := func(limit string, want *int64, usual, total int64, where string) {
+		switch {
+		case *want <= total:
+		case *want == usual:
+			*want = total
+		default:
+			more(limit, rung.FormatBytes(*want), rung.FormatBytes(total)+where)
+		}
 	}
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
-		if total := int64(info.Totalram) * int64(info.Unit); l.Memory > total {
-			more("memory", rung.FormatBytes(l.Memory), rung.FormatBytes(total))
-		}
+		size("memory", &l.Memory, usual.Memory, int64(info.Totalram)*int64(info.Unit), "")
 	}
 	var fs unix.Statfs_t
 	// An ordinary user's disk is memory, and never more than the memory cap.
 	if os.Geteuid() == 0 && unix.Statfs(h.StateDir, &fs) == nil {
-		if total := int64(fs.Blocks) * fs.Bsize; l.Disk > total {
-			more("disk", rung.FormatBytes(l.Disk), rung.FormatBytes(total)+" at "+h.StateDir)
-		}
+		size("disk", &l.Disk, usual.Disk, int64(fs.Blocks)*fs.Bsize, " at "+h.StateDir)
 	}
 	if len(over) == 0 {
 		return l, nil
