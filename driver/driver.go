@@ -34,6 +34,7 @@ package driver
 
 import (
 	"context"
+	"encoding/json"
 	"net"
 	"time"
 
@@ -171,6 +172,12 @@ type Expecter interface {
 // Seer tells what refusals the rung makes visible; see rung.Visibility.
 type Seer interface {
 	Visibility() rung.Visibility
+}
+
+// Measured is an Instance whose Create asked the guest for its measurement as the first thing it answered: a round trip less
+// for the caller. What is in it is the guest's business (GET /rung/v1/measure); no user code had run.
+type Measured interface {
+	Measured() json.RawMessage
 }
 
 // Limited is an Instance that may run without some of its limits, because its Spec accepted that (Limits.Best).

@@ -1,12 +1,15 @@
 package held
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net"
+	"net/textproto"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -255,6 +258,7 @@ func (in *instance) hello(ctx context.Context) error {
 	return rung.Errorf(rung.KindUnavailable, "the guest does not answer: %w", err)
 }
 
+// health asks for the guest's measurement, which is needed next, instead of its bare health.
 func (in *instance) health(ctx context.Context) error {
 	conn, err := in.link.Dial(ctx)
 	if err != nil {
@@ -263,23 +267,35 @@ func (in *instance) health(ctx context.Context) error {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	return get(conn, "/health")
+	in.measured, err = get(conn, "/rung/v1/measure")
+	return err
 }
 
-// get asks for one path with a minimal request: a full HTTP client would cost more than the answer.
-func get(conn net.Conn, path string) error {
+// maxAnswer bounds the guest's answer; a measurement is a few KiB.
+const maxAnswer = 256 << 10
+
+// get asks for one path with a minimal request and takes the body of a plain answer with a length: a full HTTP client would
+// cost more than the answer. No user code has run, but a guest that answers anything else is refused all the same.
+func get(conn net.Conn, path string) ([]byte, error) {
 	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: guest\r\nConnection: close\r\n\r\n"); err != nil {
-		return err
+		return nil, err
 	}
-	const want = "HTTP/1.1 204"
-	buf := make([]byte, len(want))
-	if _, err := io.ReadFull(conn, buf); err != nil {
-		return err
+	r := textproto.NewReader(bufio.NewReader(io.LimitReader(conn, maxAnswer)))
+	status, err := r.ReadLine()
+	if err != nil {
+		return nil, err
 	}
-	if string(buf) != want {
-		return rung.Errorf(rung.KindInternal, "unexpected answer %q to %s", buf, path)
+	header, err := r.ReadMIMEHeader()
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	size, err := strconv.ParseUint(header.Get("Content-Length"), 10, 31)
+	if err != nil || size > maxAnswer || !strings.HasPrefix(status, "HTTP/1.1 200") {
+		return nil, rung.Errorf(rung.KindInternal, "unexpected answer %q to %s", status, path)
+	}
+	body := make([]byte, size)
+	_, err = io.ReadFull(r.R, body)
+	return body, err
 }
 
 func firstLines(s string) string {

@@ -2,6 +2,7 @@ package held
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"os"
@@ -24,8 +25,10 @@ type instance struct {
 	group   *cgroup.Group
 	missing []string
 	maps    maps
-	box     *lock.Sandbox // nil once the holder has the locks, and when adopted
-	slot    *os.File      // the same
+	// measured is the guest's first answer; nil when adopted
+	measured []byte
+	box      *lock.Sandbox // nil once the holder has the locks, and when adopted
+	slot     *os.File      // the same
 
 	mu   sync.Mutex // held by Destroy
 	gone bool       // guarded by mu
@@ -103,6 +106,9 @@ func (in *instance) forget(ctx context.Context) error {
 	}
 	return in.host.removeDead(ctx, in.id)
 }
+
+// Measured implements driver.Measured.
+func (in *instance) Measured() json.RawMessage { return in.measured }
 
 // Unenforced implements driver.Limited.
 func (in *instance) Unenforced() []string { return in.missing }
