@@ -120,7 +120,7 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 		cmd.Path = lookPath(ts, full[0])
 	}
 	cmd.Err, cmd.Dir = nil, ts.MkAbs(".")
-	for _, k := range []string{"PATH", "HOME", "WORK", "RUNG_STATE_DIR", "RUNG_RUNTIME_DIR"} {
+	for _, k := range []string{"PATH", "HOME", "WORK", "RUN", "RUNG_STATE_DIR", "RUNG_RUNTIME_DIR"} {
 		cmd.Env = append(cmd.Env, k+"="+ts.Getenv(k))
 	}
 	out, err := os.OpenFile(ts.MkAbs(name+".out"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
