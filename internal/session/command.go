@@ -26,7 +26,13 @@ func (r *run) command(ctx context.Context) error {
 	defer clock.Stop()
 	stream, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// The guest may be slow to say that it has started the command, or never say it: the clock runs all the same.
+	late := time.AfterFunc(r.task.Limits.Timeout, cancel)
 	p, err := r.guest.Start(stream, r.spec())
+	if !late.Stop() && ctx.Err() == nil {
+		r.exit(rung.TimedOut, rung.ExitTimeout)
+		return nil
+	}
 	if err != nil {
 		return notStarted(err, r.task.Command)
 	}
