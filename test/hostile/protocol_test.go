@@ -53,6 +53,8 @@ func evils() []evil {
 	return append(all,
 		evil{how: "output-never-ends", reason: rung.Limit, code: rung.ExitKilled},
 		evil{how: "nothing-never-ends", reason: rung.TimedOut, code: rung.ExitTimeout},
+		evil{how: "never-says-started", reason: rung.TimedOut, code: rung.ExitTimeout},
+		evil{how: "start-drips", reason: rung.TimedOut, code: rung.ExitTimeout},
 		evil{how: "never-says-more", reason: rung.TimedOut, code: rung.ExitTimeout},
 		// What only the guest can know it may lie about; the record says so by never calling it evidence.
 		evil{how: "start-twice", reason: rung.Exited},

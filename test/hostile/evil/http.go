@@ -161,6 +161,8 @@ func acts() map[string]act {
 		"output-never-ends":     {begin, endless(chunked+chunk(start), chunk(data(strings.Repeat("y", 4096))))},
 		"nothing-never-ends":    {begin, endless(chunked+chunk(start), chunk(envelope(0, `{"event":{"keepalive":{}}}`)))},
 		"never-says-more":       {begin, func(w io.Writer) { _, _ = io.WriteString(w, chunked+chunk(start)); <-time.After(forever) }},
+		"never-says-started":    {begin, func(w io.Writer) { _, _ = io.WriteString(w, chunked); <-time.After(forever) }},
+		"start-drips":           {begin, drip},
 		"exit-code-is-huge":     {begin, stream(start, envelope(0, `{"event":{"end":{"exitCode":99999999999,"exited":true,"status":"exit status 0"}}}`), done)},
 		"exit-code-negative":    {begin, stream(start, envelope(0, `{"event":{"end":{"exitCode":-5,"exited":true}}}`), done)},
 		"status-escapes":        {begin, stream(start, envelope(0, `{"event":{"end":{"status":"signal: \u001b]0;owned\u0007"}}}`), done)},
