@@ -38,7 +38,7 @@ func evils() []evil {
 	}
 	all := refused(
 		// the channel: there is no sandbox without a sound one
-		"silence", "exit", "hang-up", "garbage", "zeroes", "drip", "health-is-an-error", "health-never-ends",
+		"silence", "exit", "hang-up", "garbage", "zeroes", "drip", "status-is-an-error", "status-never-ends",
 		"frame-opens-connection", "frame-pings", "frame-says-goodbye", "frame-of-4-GiB", "frame-beyond-window", "frame-never-opened",
 		"frame-window-overflow", "frame-resets",
 		// the measurement: nothing is run without one

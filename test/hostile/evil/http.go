@@ -136,8 +136,8 @@ func acts() map[string]act {
 		return act{list, body(`{"entries":[` + strings.Join(all, ",") + `]}`)}
 	}
 	return map[string]act{
-		"health-is-an-error":    {"/health", say("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")},
-		"health-never-ends":     {"/health", endless("HTTP/1.1 2", "0")},
+		"status-is-an-error":    {measure, say("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")},
+		"status-never-ends":     {measure, endless("HTTP/1.1 2", "0")},
 		"headers-never-end":     {measure, endless("HTTP/1.1 200 OK\r\n", "X-Evil: yes\r\n")},
 		"header-never-ends":     {measure, endless("HTTP/1.1 200 OK\r\nX-Evil: ", "yes")},
 		"continue-for-ever":     {measure, endless("", "HTTP/1.1 100 Continue\r\n\r\n")},
