@@ -71,17 +71,21 @@ func (l *Layout) root(t *tree, prepare bool) (*dir, string) {
 	if l.Version == 2 {
 		return l.root2(t, prepare)
 	}
-	name := t.mount + "/" + parent
+	name, fresh := t.mount+"/"+parent, false
 	if uid := l.owner(); uid != 0 {
 		name = fmt.Sprintf("%s/%s-%d", t.mount, parent, uid)
 	} else if prepare {
-		if err := l.mkdir(unix.AT_FDCWD, name); err != nil && !errors.Is(err, fs.ErrExist) {
+		err := l.mkdir(unix.AT_FDCWD, name)
+		if fresh = err == nil; err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err.Error()
 		}
 	}
 	d, err := openDir(unix.AT_FDCWD, name, name, t.controllers)
 	if err != nil {
 		return nil, err.Error()
+	}
+	if fresh && slices.Contains(t.controllers, "cpu") {
+		d.yield("cpu.shares", 128)
 	}
 	if prepare {
 		if err := unix.Faccessat(d.fd, ".", unix.W_OK, unix.AT_EACCESS); err != nil {
@@ -91,6 +95,11 @@ func (l *Layout) root(t *tree, prepare bool) (*dir, string) {
 	}
 	return d, ""
 }
+
+// yield makes all sandboxes together weigh an eighth of anything else that wants the processors: the caps alone let as many
+// as the host has be taken, and a fork bomb then keeps whoever would end it waiting for many seconds. On a host that has
+// nothing else to do it changes nothing, so a kernel that refuses is no error.
+func (d *dir) yield(file string, weight int) { _ = d.write(file, strconv.Itoa(weight)) }
 
 // root2 is root for version 2. The candidates are tried in order; all but the first are groups somebody delegated to us.
 func (l *Layout) root2(t *tree, prepare bool) (*dir, string) {
@@ -117,6 +126,7 @@ func (l *Layout) root2(t *tree, prepare bool) (*dir, string) {
 		if err := l.handDown(b, d); err != nil {
 			why = err.Error()
 		}
+		d.yield("cpu.weight", 12)
 		d.controllers, _ = handedDown(d)
 	}
 	if len(d.controllers) == 0 && prepare {
