@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -125,6 +126,13 @@ func (c *runCmd) outputs() (list []session.Output, err error) {
 		inside, host := splitPair(v)
 		if inside == "" {
 			return nil, rung.Errorf(rung.KindInvalid, "--out %s: no path inside", oneLine(v))
+		}
+		// Before the run, since afterwards its work would be lost.
+		dir := filepath.Dir(host)
+		if st, err := os.Stat(dir); err != nil {
+			return nil, rung.Errorf(rung.KindInvalid, "--out %s: %w", oneLine(v), err)
+		} else if !st.IsDir() {
+			return nil, rung.Errorf(rung.KindInvalid, "--out %s: %s is not a directory", oneLine(v), oneLine(dir))
 		}
 		list = append(list, session.Output{Inside: inside, Host: host})
 	}
