@@ -146,7 +146,7 @@ func acts() map[string]act {
 		"chunk-size-overflows":  {measure, say(chunked + "fffffffffffffffff\r\nx")},
 		"length-lies":           {measure, say("HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775807\r\n\r\n{")},
 		"length-negative":       {measure, say("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}")},
-		"length-twice":          {measure, say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{} ")},
+		"length-twice":          {begin, say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{} ")},
 		"json-is-deep":          {measure, func(w io.Writer) { body(strings.Repeat("[", 1<<20))(w) }},
 		"measure-is-a-string":   {measure, body(`"none of your business"`)},
 		"measure-drips":         {measure, drip},
