@@ -57,7 +57,7 @@ func TestDeniedCalls(t *testing.T) {
 // processor, and hold up nobody who makes none.
 func TestDeniedFlood(t *testing.T) {
 	b := attacked(t, rung.Hardened)
-	flood, err := b.guest.Start(within(t, bound), clientCmd(b, "exhaust", "denied", "100000"))
+	flood, err := b.guest.Start(within(t), clientCmd(b, "exhaust", "denied", "100000"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,10 +69,10 @@ func TestDiskFills(t *testing.T) {
 // noMemoryKill destroys the sandbox and asks its holder.
 func noMemoryKill(t *testing.T, b *box) {
 	t.Helper()
-	if err := b.Destroy(within(t, bound)); err != nil {
+	if err := b.Destroy(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	if end, err := b.Wait(within(t, bound)); err != nil || end.OOM {
+	if end, err := b.Wait(within(t)); err != nil || end.OOM {
 		t.Errorf("a full disk shows as a memory kill: %+v, %v", end, err)
 	}
 }

@@ -44,7 +44,7 @@ func TestKilledAnywhere(t *testing.T) {
 	kinds := []string{"client", "holder", "runtime", "guest"}
 	rungs := []rung.Rung{rung.Process, rung.Container, rung.Hardened, rung.GVisor}
 	usable := slices.DeleteFunc(rungs, func(r rung.Rung) bool {
-		_, err := driverOf(r, host()).Check(within(t, bound))
+		_, err := driverOf(r, host()).Check(within(t))
 		return err != nil
 	})
 	hit := map[string]int{}
@@ -114,7 +114,7 @@ func swept(t *testing.T, r rung.Rung, victim string, after time.Duration, ids []
 	var left []string
 	var failed error
 	clean := eventually(5*time.Second, func() bool {
-		_, failed = h.Sweep(within(t, bound), false)
+		_, failed = h.Sweep(within(t), false)
 		left = nil
 		for _, id := range append(ids, sandboxes()...) {
 			left = append(left, list(id)...)

@@ -54,7 +54,7 @@ func TestNeighbour(t *testing.T) {
 func sleeping(t *testing.T, r rung.Rung) *box {
 	t.Helper()
 	b := attacked(t, r)
-	p, err := b.guest.Start(within(t, bound), client.Cmd{Path: "/bin/sleep", Args: []string{"600"}})
+	p, err := b.guest.Start(within(t), client.Cmd{Path: "/bin/sleep", Args: []string{"600"}})
 	if err != nil {
 		t.Fatal(err)
 	}

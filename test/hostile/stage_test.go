@@ -119,9 +119,9 @@ func driverOf(r rung.Rung, h held.Host) driver.Driver {
 // bound is how long any one call may take on a slow machine.
 const bound = 60 * time.Second
 
-func within(t *testing.T, d time.Duration) context.Context {
+func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -170,20 +170,20 @@ func spec(t *testing.T) driver.Spec {
 func attacked(t *testing.T, r rung.Rung, change ...func(*driver.Spec)) *box {
 	t.Helper()
 	d := driverOf(r, host())
-	if _, err := d.Check(within(t, bound)); err != nil {
+	if _, err := d.Check(within(t)); err != nil {
 		t.Skipf("this host cannot: %v", err)
 	}
 	s := spec(t)
 	for _, f := range change {
 		f(&s)
 	}
-	in, err := d.Create(within(t, bound), s)
+	in, err := d.Create(within(t), s)
 	if err != nil {
 		t.Fatalf("Create: %v (hint: %s)", err, rung.HintOf(err))
 	}
 	b := &box{Instance: in, id: s.ID, rung: r, guest: client.New(in.Dial), dirs: []string{"/work", "/home/user"}}
 	t.Cleanup(func() {
-		if err := in.Destroy(within(t, bound)); err != nil {
+		if err := in.Destroy(within(t)); err != nil {
 			t.Errorf("Destroy: %v", err)
 		}
 		nothingLeft(t, s.ID)
@@ -207,7 +207,7 @@ func (b *box) install(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := b.guest.Files("").Create(within(t, bound), b.probe(), f, 0o755); err != nil {
+	if err := b.guest.Files("").Create(within(t), b.probe(), f, 0o755); err != nil {
 		t.Fatalf("copy the probe in: %v", err)
 	}
 }
@@ -215,7 +215,7 @@ func (b *box) install(t *testing.T) {
 // run runs a command inside to its end.
 func (b *box) run(t *testing.T, args ...string) (string, client.Exit, error) {
 	t.Helper()
-	ctx := within(t, bound)
+	ctx := within(t)
 	p, err := b.guest.Start(ctx, client.Cmd{Path: args[0], Args: args[1:], Dir: b.dirs[0]})
 	if err != nil {
 		return "", client.Exit{}, err

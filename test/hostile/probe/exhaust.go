@@ -44,18 +44,17 @@ func exhaust(what, n string) error {
 	case "inodes":
 		u.Count, err = fillInodes(dir, most)
 	case "memory":
-		u.Count, err = fillMemory(most)
+		u.Count = fillMemory(most)
 	case "pids":
 		u.Count, err = fillPIDs(most)
 	case "forkbomb":
-		u.Count, err = forkBomb(most)
+		forkBomb(most)
 	case "denied":
 		u.Count, err = flood(most)
 	default:
 		return errors.New("no such resource: " + kind)
 	}
-	var number unix.Errno
-	if errors.As(err, &number) {
+	if number, ok := errors.AsType[unix.Errno](err); ok {
 		u.Errno = unix.ErrnoName(number)
 	} else if err != nil {
 		u.Errno = err.Error()
@@ -96,7 +95,7 @@ func fillInodes(dir string, most int64) (int64, error) {
 }
 
 // fillMemory touches every page; it tells on standard error how far it came, as it may not live to say more.
-func fillMemory(most int64) (int64, error) {
+func fillMemory(most int64) int64 {
 	const step = 4 << 20
 	var kept [][]byte
 	for total := int64(0); total < most; total += step {
@@ -107,7 +106,7 @@ func fillMemory(most int64) (int64, error) {
 		kept = append(kept, b)
 		fmt.Fprintln(os.Stderr, total+step)
 	}
-	return int64(len(kept)) * step, nil
+	return int64(len(kept)) * step
 }
 
 // fillPIDs starts sleeping processes until it may not, and ends them.
@@ -130,7 +129,7 @@ func fillPIDs(most int64) (n int64, err error) {
 }
 
 // forkBomb doubles as long as it may: every process starts two more, for the given number of seconds.
-func forkBomb(seconds int64) (int64, error) {
+func forkBomb(seconds int64) {
 	end := time.Now().Add(time.Duration(seconds) * time.Second)
 	left := strconv.FormatInt(seconds, 10)
 	for time.Now().Before(end) {
@@ -138,7 +137,6 @@ func forkBomb(seconds int64) (int64, error) {
 			_ = exec.Command(self(), "exhaust", "forkbomb", left).Start() // refusals are the point
 		}
 	}
-	return 0, nil
 }
 
 // flood makes calls that are refused.

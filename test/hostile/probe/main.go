@@ -135,8 +135,7 @@ func apart(name, t string) result {
 		return r
 	}
 	r = result{Probe: name, Outcome: broken, Detail: fmt.Sprint(err)}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		if s, ok := exit.Sys().(syscall.WaitStatus); ok && s.Signaled() {
 			r.Errno = s.Signal().String()
 			if s.Signal() == syscall.SIGSYS {
@@ -169,8 +168,7 @@ func judge(err error, through ...error) result {
 	if err == nil {
 		return r
 	}
-	var number syscall.Errno
-	if errors.As(err, &number) {
+	if number, ok := errors.AsType[syscall.Errno](err); ok {
 		r.Errno = unix.ErrnoName(number)
 	} else {
 		r.Detail = err.Error()
