@@ -43,9 +43,15 @@ func (t *Tree) Build(w *holder.Workshop) (root string, err error) {
 // mountAll mounts disk and template, whichever does not need the other first: the disk comes last.
 func (t *Tree) mountAll(root, store string, w *holder.Workshop) error {
 	if t.Writable {
-		return errors.Join(t.mountStore(store, w), t.mountTemplate(root, store))
+		if err := t.mountStore(store, w); err != nil {
+			return err // without a disk the layers would lie on the host's
+		}
+		return t.mountTemplate(root, store)
 	}
-	return errors.Join(t.mountTemplate(root, store), t.mountStore(store, w))
+	if err := t.mountTemplate(root, store); err != nil {
+		return err
+	}
+	return t.mountStore(store, w)
 }
 
 // mountStore mounts what the sandbox may write to: a disk of exactly that size, or memory where no disk can be had.

@@ -201,13 +201,40 @@ func (s *Sandbox) Remove() error {
 	var failed error
 	for _, name := range names {
 		if name != "lock" {
-			failed = errors.Join(failed, root.RemoveAll(name))
+			failed = errors.Join(failed, removeAll(root, name))
 		}
 	}
 	if failed == nil {
 		failed = s.vanish(root)
 	}
 	return wrap(failed, "remove sandbox %s", s.ID)
+}
+
+// removeAll removes a tree of the caller's own, also where a directory forbids even him to look into it, as the working
+// directory of an overlay does. The sandbox is dead: nobody changes the tree meanwhile.
+func removeAll(root *os.Root, name string) error {
+	err := root.RemoveAll(name)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	open(root, name)
+	return root.RemoveAll(name)
+}
+
+// open makes directories accessible to their owner, as far as it can.
+func open(root *os.Root, name string) {
+	if st, err := root.Lstat(name); err != nil || !st.IsDir() || root.Chmod(name, 0o700) != nil {
+		return
+	}
+	dir, err := root.Open(name)
+	if err != nil {
+		return
+	}
+	names, _ := dir.Readdirnames(-1)
+	_ = dir.Close()
+	for _, n := range names {
+		open(root, filepath.Join(name, n))
+	}
 }
 
 // vanish removes the lock file and the directory, under reap.lock because between the two the directory is ambiguous.
