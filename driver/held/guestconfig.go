@@ -65,6 +65,11 @@ func ExpectLimits(e *rung.Expectation, l rung.Limits) {
 	e.PIDsMax, e.MemoryMax, e.CPUMax = l.PIDs, l.Memory, l.CPUs
 }
 
+// UserProcesses is RLIMIT_NPROC for a sandbox whose user code has a uid of its own: a little below the cap of the control
+// group, so that a fork bomb leaves rung-guest, which is another uid, the threads it needs. Without a control group it is
+// the only cap there is.
+func UserProcesses(l rung.Limits) uint64 { return uint64(max(l.PIDs-16, l.PIDs/2)) }
+
 // DefaultMasked and DefaultReadOnly are the paths that container engines hide and protect by default (containerd's and
 // moby's list); the first without those of /sys.
 func DefaultMasked() []string {

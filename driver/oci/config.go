@@ -73,6 +73,10 @@ func (b bundle) process() *process {
 		Env:     []string{"PATH=" + held.GuestPath, "GOMAXPROCS=1"},
 		Rlimits: rlimits(b.Limits),
 	}
+	if b.Rung == rung.Hardened && !b.IDs.Single() {
+		n := held.UserProcesses(b.Limits)
+		p.Rlimits = append(p.Rlimits, rlimit{Type: "RLIMIT_NPROC", Hard: n, Soft: n})
+	}
 	if b.Rung == rung.Container {
 		// What a plain container gives root: Docker's default capabilities, and programs may gain by setuid. All but
 		// CAP_MKNOD: Docker bounds it by device rules of a control group, which rung's groups do not have, and without them a

@@ -27,6 +27,9 @@ func (d *Driver) Check(ctx context.Context) (driver.Status, error) {
 	if d.runtime.Name == "runc" {
 		s.Notes = append(s.Notes, "crun is not found; runc starts two to three times slower")
 	}
+	if d.rung == rung.GVisor {
+		s.Notes = append(s.Notes, "the pids cap counts gVisor's own host threads, several for each process inside")
+	}
 	limits, notes, err := held.CheckHost()
 	s.Limits, s.Notes = limits, append(s.Notes, notes...)
 	return s, err

@@ -81,6 +81,9 @@ func listen(path string) (*os.File, error) {
 	}
 	defer l.Close()
 	l.SetUnlinkOnClose(false)
+	if err := os.Chmod(path, 0o600); err != nil { // whatever the caller's umask says
+		return nil, rung.Errorf(rung.KindInternal, "oci: seccomp listener: %w", err)
+	}
 	f, err := l.File()
 	if err != nil {
 		return nil, rung.Errorf(rung.KindInternal, "oci: seccomp listener: %w", err)

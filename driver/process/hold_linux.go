@@ -58,7 +58,9 @@ func Hold(w *holder.Workshop) (*holder.Wall, error) {
 			{unix.RLIMIT_NOFILE, uint64(s.Limits.Files)}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_MEMLOCK, 64 << 10},
 		},
 	}
-	if s.IDs.Single() {
+	if !s.IDs.Single() {
+		c.Rlimits = append(c.Rlimits, rlimit{unix.RLIMIT_NPROC, held.UserProcesses(s.Limits)})
+	} else {
 		guest.User = held.User(0)
 	}
 	if guest.Confine, err = json.Marshal(c); err != nil {

@@ -99,6 +99,9 @@ func (h *held) start(builds map[string]Build, begin time.Time) error {
 	if err != nil {
 		return rung.Errorf(rung.KindInternal, "holder: listen: %w", err)
 	}
+	if err := os.Chmod(filepath.Join(h.order.Dir, socketName), 0o600); err != nil { // whatever the caller's umask says
+		return rung.Errorf(rung.KindInternal, "holder: listen: %w", err)
+	}
 	mine, theirs, err := socketpair()
 	if err != nil {
 		return err
