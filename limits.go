@@ -68,9 +68,21 @@ var units = []struct {
 	name string
 	size int64
 }{
-	{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10},
-	{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"KB", 1e3},
-	{"T", 1 << 40}, {"G", 1 << 30}, {"M", 1 << 20}, {"K", 1 << 10}, {"k", 1 << 10}, {"B", 1},
+	{"TiB", 1 << 40},
+	{"GiB", 1 << 30},
+	{"MiB", 1 << 20},
+	{"KiB", 1 << 10},
+	{"TB", 1e12},
+	{"GB", 1e9},
+	{"MB", 1e6},
+	{"kB", 1e3},
+	{"KB", 1e3},
+	{"T", 1 << 40},
+	{"G", 1 << 30},
+	{"M", 1 << 20},
+	{"K", 1 << 10},
+	{"k", 1 << 10},
+	{"B", 1},
 }
 
 // ParseBytes reads a size such as 512MiB, 1.5GiB, 64k or 1000. IEC units are powers of 1024, MB and GB powers of 1000, and

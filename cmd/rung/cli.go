@@ -153,8 +153,10 @@ func (l *limitFlags) limits() (rung.Limits, error) {
 	if l.CPUs != nil {
 		cpus = *l.CPUs
 	}
-	v := rung.Limits{CPUs: cpus, Memory: int64(l.Memory), PIDs: l.PIDs, Files: l.Files, Disk: int64(l.Disk),
-		Output: int64(l.MaxOutput), Timeout: l.Timeout, Best: l.Best}
+	v := rung.Limits{
+		CPUs: cpus, Memory: int64(l.Memory), PIDs: l.PIDs, Files: l.Files, Disk: int64(l.Disk),
+		Output: int64(l.MaxOutput), Timeout: l.Timeout, Best: l.Best,
+	}
 	return v, v.Validate()
 }
 

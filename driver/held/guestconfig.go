@@ -73,8 +73,10 @@ func UserProcesses(l rung.Limits) uint64 { return uint64(max(l.PIDs-16, l.PIDs/2
 // DefaultMasked and DefaultReadOnly are the paths that container engines hide and protect by default (containerd's and
 // moby's list); the first without those of /sys.
 func DefaultMasked() []string {
-	return []string{"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
-		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi"}
+	return []string{
+		"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
+	}
 }
 
 // DefaultReadOnly: see DefaultMasked.

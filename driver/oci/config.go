@@ -81,8 +81,10 @@ func (b bundle) process() *process {
 		// What a plain container gives root: Docker's default capabilities, and programs may gain by setuid. All but
 		// CAP_MKNOD: Docker bounds it by device rules of a control group, which rung's groups do not have, and without them a
 		// node made inside opens any disk of the host.
-		caps := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_NET_RAW", "CAP_SETGID",
-			"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE"}
+		caps := []string{
+			"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_NET_RAW", "CAP_SETGID",
+			"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
+		}
 		p.Capabilities = capabilities{Bounding: caps, Effective: caps, Permitted: caps}
 	} else {
 		// rung-guest switches users and signals; it gives up SETPCAP, and its children everything, before user code exists.

@@ -53,8 +53,10 @@ func (d *Driver) Create(ctx context.Context, sp driver.Spec) (driver.Instance, e
 			// Plain containers run as the host's root in a writable copy of the tree, and so does this one.
 			s.Tree.IDs, s.Tree.Writable, s.Tree.UID = held.IDs{}, true, 0
 		}
-		return held.Plan{Kind: Kind, Namespaces: true, HideV2: held.Hybrid() && d.runtime.Name == "crun", Spec: s,
-			Prepare: s.bundle(site.ID, site.Dir).write}, nil
+		return held.Plan{
+			Kind: Kind, Namespaces: true, HideV2: held.Hybrid() && d.runtime.Name == "crun", Spec: s,
+			Prepare: s.bundle(site.ID, site.Dir).write,
+		}, nil
 	})
 }
 

@@ -56,8 +56,10 @@ func (s *spec) command(w *holder.Workshop, bundle string) *exec.Cmd {
 		args = []string{"--root", state, "--cgroup-manager", "disabled", "run", "--preserve-fds", "1"}
 	case "runsc":
 		// Every way to the host that runsc could open is named shut, also where that is the default today.
-		args = []string{"--root", state, "--platform", "systrap", "--network", "none", "--ignore-cgroups",
-			"--host-uds", "none", "--host-fifo", "none", "--net-raw=false", "--overlay2", "none"}
+		args = []string{
+			"--root", state, "--platform", "systrap", "--network", "none", "--ignore-cgroups",
+			"--host-uds", "none", "--host-fifo", "none", "--net-raw=false", "--overlay2", "none",
+		}
 		if s.Rootless {
 			args = append(args, "--rootless")
 		}

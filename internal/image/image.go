@@ -71,8 +71,8 @@ type Template struct {
 	Workdir    string   `json:"workdir,omitempty"`
 	Entrypoint []string `json:"entrypoint,omitempty"`
 	Cmd        []string `json:"cmd,omitempty"`
-	User       string   `json:"user,omitempty"`     // what the image asks for; sandboxes choose their own
-	Packages   []string `json:"-"`                  // name=version, for debian; only Inspect reads them, from a file of their own
+	User       string   `json:"user,omitempty"` // what the image asks for; sandboxes choose their own
+	Packages   []string `json:"-"`              // name=version, for debian; only Inspect reads them, from a file of their own
 
 	// OwnerBase is the host id that owns the tree's root-owned files: 0 where ids are as they are on disk.
 	OwnerBase uint32   `json:"owner_base"`

@@ -153,11 +153,27 @@ var dangerous = []struct {
 	prefix, id string
 	to         rung.Rung
 }{
-	{"sd", "DEV-01", rung.None}, {"nvme", "DEV-01", rung.None}, {"vd", "DEV-01", rung.None}, {"xvd", "DEV-01", rung.None},
-	{"dm-", "DEV-01", rung.None}, {"loop", "DEV-01", rung.None}, {"nbd", "DEV-01", rung.None}, {"mmcblk", "DEV-01", rung.None},
-	{"mem", "DEV-02", rung.None}, {"kmem", "DEV-02", rung.None}, {"port", "DEV-02", rung.None}, {"kmsg", "DEV-02", ""},
-	{"kvm", "DEV-03", ""}, {"vhost-", "DEV-03", ""}, {"vfio", "DEV-03", ""}, {"fuse", "DEV-05", ""}, {"cuse", "DEV-05", rung.None},
-	{"uinput", "DEV-06", ""}, {"input", "DEV-06", ""}, {"nvidia", "DEV-07", ""}, {"dri", "DEV-07", ""},
+	{"sd", "DEV-01", rung.None},
+	{"nvme", "DEV-01", rung.None},
+	{"vd", "DEV-01", rung.None},
+	{"xvd", "DEV-01", rung.None},
+	{"dm-", "DEV-01", rung.None},
+	{"loop", "DEV-01", rung.None},
+	{"nbd", "DEV-01", rung.None},
+	{"mmcblk", "DEV-01", rung.None},
+	{"mem", "DEV-02", rung.None},
+	{"kmem", "DEV-02", rung.None},
+	{"port", "DEV-02", rung.None},
+	{"kmsg", "DEV-02", ""},
+	{"kvm", "DEV-03", ""},
+	{"vhost-", "DEV-03", ""},
+	{"vfio", "DEV-03", ""},
+	{"fuse", "DEV-05", ""},
+	{"cuse", "DEV-05", rung.None},
+	{"uinput", "DEV-06", ""},
+	{"input", "DEV-06", ""},
+	{"nvidia", "DEV-07", ""},
+	{"dri", "DEV-07", ""},
 }
 
 // devices names one of each kind that can be opened, read-only.

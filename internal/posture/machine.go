@@ -15,12 +15,22 @@ var vendors = []struct {
 	part, name string
 	micro      bool
 }{
-	{"Cloud Hypervisor", "Cloud Hypervisor", true}, {"Firecracker", "Firecracker", true},
-	{"QEMU", "QEMU", false}, {"Amazon EC2", "Amazon EC2", false}, {"Google Compute Engine", "Google Compute Engine", false},
-	{"Microsoft Corporation Virtual Machine", "Hyper-V", false}, {"VMware", "VMware", false},
-	{"VirtualBox", "VirtualBox", false}, {"Xen", "Xen", false}, {"OpenStack", "OpenStack", false},
-	{"DigitalOcean", "DigitalOcean", false}, {"Hetzner", "Hetzner", false}, {"Parallels", "Parallels", false},
-	{"Apple Virtualization", "Apple Virtualization", false}, {"BHYVE", "bhyve", false}, {"Alibaba Cloud", "Alibaba Cloud", false},
+	{"Cloud Hypervisor", "Cloud Hypervisor", true},
+	{"Firecracker", "Firecracker", true},
+	{"QEMU", "QEMU", false},
+	{"Amazon EC2", "Amazon EC2", false},
+	{"Google Compute Engine", "Google Compute Engine", false},
+	{"Microsoft Corporation Virtual Machine", "Hyper-V", false},
+	{"VMware", "VMware", false},
+	{"VirtualBox", "VirtualBox", false},
+	{"Xen", "Xen", false},
+	{"OpenStack", "OpenStack", false},
+	{"DigitalOcean", "DigitalOcean", false},
+	{"Hetzner", "Hetzner", false},
+	{"Parallels", "Parallels", false},
+	{"Apple Virtualization", "Apple Virtualization", false},
+	{"BHYVE", "bhyve", false},
+	{"Alibaba Cloud", "Alibaba Cloud", false},
 	{"KVM", "KVM", false},
 }
 

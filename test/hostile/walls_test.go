@@ -84,8 +84,10 @@ var silent = map[string]string{
 
 // sameUser are attacks that get through where user code has the guest's own id, which is root's of a namespace with one id:
 // it can end its own sandbox, and write to /dev and a home of its own. The guest's memory and descriptors stay out of reach.
-var sameUser = []string{"guest-signal", "guest-thread-signal", "guest-fd-list", "guest-id-map", "guest-limits", "guest-oom-score",
-	"writable-mounts", "kernel-knobs"}
+var sameUser = []string{
+	"guest-signal", "guest-thread-signal", "guest-fd-list", "guest-id-map", "guest-limits", "guest-oom-score",
+	"writable-mounts", "kernel-knobs",
+}
 
 // planted are canaries on the host, made after the probe was built.
 type planted struct {

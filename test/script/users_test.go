@@ -101,8 +101,10 @@ func (s *story) place(home string, uid, gid int) error {
 
 // as is the command line that runs args as that user.
 func (p *person) as(args []string) []string {
-	return append([]string{"env", "RUNG_STATE_DIR=" + p.home + "/state", "RUNG_RUNTIME_DIR=" + p.home + "/run", "HOME=" + p.home,
-		"setpriv", "--reuid=" + p.uid, "--regid=" + p.gid, "--init-groups", "--"}, args...)
+	return append([]string{
+		"env", "RUNG_STATE_DIR=" + p.home + "/state", "RUNG_RUNTIME_DIR=" + p.home + "/run", "HOME=" + p.home,
+		"setpriv", "--reuid=" + p.uid, "--regid=" + p.gid, "--init-groups", "--",
+	}, args...)
 }
 
 // cmdDelegate does what rung tells an administrator to do for a user, for as long as the story lasts.

@@ -23,8 +23,11 @@ func Apply(raw json.RawMessage) (Report, error) {
 		name string
 		do   func(*Config) error
 	}{
-		{"root", enterRoot}, {"masks", mask}, {"rlimits", setRlimits},
-		{"landlock", restrict}, {"seccomp", filter},
+		{"root", enterRoot},
+		{"masks", mask},
+		{"rlimits", setRlimits},
+		{"landlock", restrict},
+		{"seccomp", filter},
 	} {
 		if err := step.do(&c); err != nil {
 			return Report{}, rung.Errorf(rung.KindUnavailable, "confine: %s: %w", step.name, err)
@@ -109,8 +112,10 @@ func restrict(c *Config) error {
 	if c.Landlock == 0 {
 		return nil
 	}
-	configs := []landlock.Config{landlock.V1, landlock.V2, landlock.V3, landlock.V4, landlock.V5, landlock.V6,
-		landlock.V7, landlock.V8, landlock.V9, landlock.V10, landlock.V11}
+	configs := []landlock.Config{
+		landlock.V1, landlock.V2, landlock.V3, landlock.V4, landlock.V5, landlock.V6,
+		landlock.V7, landlock.V8, landlock.V9, landlock.V10, landlock.V11,
+	}
 	if c.Landlock > len(configs) {
 		return rung.Errorf(rung.KindUnsupported, "ABI %d is newer than this program knows", c.Landlock)
 	}

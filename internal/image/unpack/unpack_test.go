@@ -23,15 +23,19 @@ import (
 func file(name, text string) entry {
 	return entry{tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(text))}, text}
 }
+
 func dir(name string) entry {
 	return entry{tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o755}, ""}
 }
+
 func symlink(name, target string) entry {
 	return entry{tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target, Mode: 0o777}, ""}
 }
+
 func hardlink(name, target string) entry {
 	return entry{tar.Header{Name: name, Typeflag: tar.TypeLink, Linkname: target, Mode: 0o644}, ""}
 }
+
 func node(name string, kind byte) entry {
 	return entry{tar.Header{Name: name, Typeflag: kind, Mode: 0o666, Devmajor: 1, Devminor: 1}, ""}
 }
@@ -150,8 +154,10 @@ func TestLayers(t *testing.T) {
 		layers [][]entry
 		want   []string
 	}{
-		"plain": {[][]entry{{dir("a"), file("a/f", "1"), symlink("l", "/etc/passwd"), hardlink("h", "a/f")}},
-			[]string{"a/", "a/f=1", "h=1", "l->/etc/passwd"}},
+		"plain": {
+			[][]entry{{dir("a"), file("a/f", "1"), symlink("l", "/etc/passwd"), hardlink("h", "a/f")}},
+			[]string{"a/", "a/f=1", "h=1", "l->/etc/passwd"},
+		},
 		"missing parents":               {[][]entry{{file("a/b/c", "1")}}, []string{"a/", "a/b/", "a/b/c=1"}},
 		"leading slash and dots":        {[][]entry{{file("/a/./f", "1"), file("./b", "2"), dir("/")}}, []string{"a/", "a/f=1", "b=2"}},
 		"last duplicate wins":           {[][]entry{{file("f", "1"), file("f", "2")}}, []string{"f=2"}},
@@ -164,14 +170,18 @@ func TestLayers(t *testing.T) {
 		"whiteout of a tree":            {[][]entry{{file("d/e/f", "1")}, {file(".wh.d", "")}}, []string{}},
 		"whiteout of nothing":           {[][]entry{{file("a", "1")}, {file("x/.wh.f", ""), file(".wh.b", "")}}, []string{"a=1"}},
 		"whiteout spares its own layer": {[][]entry{{file("f", "1")}, {file("f", "2"), file(".wh.f", "")}}, []string{"f=2"}},
-		"opaque": {[][]entry{{file("d/f", "1"), file("d/s/t", "1")}, {file("d/s/u", "2"), file("d/.wh..wh..opq", ""), file("d/n", "2")}},
-			[]string{"d/", "d/n=2", "d/s/", "d/s/u=2"}},
+		"opaque": {
+			[][]entry{{file("d/f", "1"), file("d/s/t", "1")}, {file("d/s/u", "2"), file("d/.wh..wh..opq", ""), file("d/n", "2")}},
+			[]string{"d/", "d/n=2", "d/s/", "d/s/u=2"},
+		},
 		"whiteout of what its layer adds to": {[][]entry{{file("d/f", "1")}, {file("d/g", "2"), file(".wh.d", "")}}, []string{"d/", "d/g=2"}},
 		"opaque root":                        {[][]entry{{file("f", "1")}, {file(".wh..wh..opq", ""), file("g", "2")}}, []string{"g=2"}},
 		"whiteout of a link":                 {[][]entry{{symlink("l", "../outside")}, {file(".wh.l", "")}}, []string{}},
 		"aufs":                               {[][]entry{{file(".wh..wh.plnk", ""), file("f", "1")}}, []string{"f=1"}},
-		"devices": {[][]entry{{node("null", tar.TypeChar), node("sda", tar.TypeBlock), node("p", tar.TypeFifo), file("f", "1")}},
-			[]string{"f=1"}},
+		"devices": {
+			[][]entry{{node("null", tar.TypeChar), node("sda", tar.TypeBlock), node("p", tar.TypeFifo), file("f", "1")}},
+			[]string{"f=1"},
+		},
 		"not UTF-8":           {[][]entry{{file("f\xff\xfe", "1")}}, []string{"f\xff\xfe=1"}},
 		"newline in a name":   {[][]entry{{file("a\nb", "1")}}, []string{"a\nb=1"}},
 		"long names":          {[][]entry{{file(strings.Repeat(strings.Repeat("n", 200)+"/", 10)+"f", "1")}}, nil},

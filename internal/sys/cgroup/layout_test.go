@@ -44,15 +44,19 @@ func TestParse(t *testing.T) {
 		}}},
 		{"v2 root", v2Mounts, "0::/\n", Layout{Version: 2, trees: []tree{{controllers: all, mount: "/sys/fs/cgroup", own: "/sys/fs/cgroup"}}}},
 		{"v2 user session", v2Mounts, "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-r1.scope\n", Layout{Version: 2, trees: []tree{
-			{controllers: all, mount: "/sys/fs/cgroup", own: "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice/run-r1.scope"}}}},
+			{controllers: all, mount: "/sys/fs/cgroup", own: "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice/run-r1.scope"},
+		}}},
 		{"v2 container with a cgroup namespace, read-only", strings.Replace(v2Mounts, "rw,nosuid", "ro,nosuid", 1), "0::/\n", Layout{Version: 2, trees: []tree{
-			{controllers: all, mount: "/sys/fs/cgroup", own: "/sys/fs/cgroup", readonly: true}}}},
+			{controllers: all, mount: "/sys/fs/cgroup", own: "/sys/fs/cgroup", readonly: true},
+		}}},
 		{"v2 container without one: the mount shows a part", "30 23 0:26 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup rw\n", "0::/docker/abc/x\n", Layout{Version: 2, trees: []tree{
-			{controllers: all, mount: "/sys/fs/cgroup", own: "/sys/fs/cgroup/x"}}}},
+			{controllers: all, mount: "/sys/fs/cgroup", own: "/sys/fs/cgroup/x"},
+		}}},
 		{"own group outside the mount", "30 23 0:26 /docker/abc /cg rw - cgroup2 cgroup rw\n", "0::/docker/abcd\n", Layout{Version: 2, trees: []tree{{controllers: all, mount: "/cg"}}}},
 		{"own group outside the namespace", v2Mounts, "0::/../../x\n", Layout{Version: 2, trees: []tree{{controllers: all, mount: "/sys/fs/cgroup"}}}},
 		{"writable mount preferred, escapes undone", "1 1 0:1 / /a ro - cgroup cgroup rw,memory\n2 1 0:1 / /b\\040c rw - cgroup cgroup rw,memory\n", "1:memory:/\n", Layout{Version: 1, trees: []tree{
-			{controllers: []string{"memory"}, mount: "/b c", own: "/b c"}}}},
+			{controllers: []string{"memory"}, mount: "/b c", own: "/b c"},
+		}}},
 		{"overmounted", v2Mounts + "50 30 0:50 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n", "0::/\n", Layout{}},
 		{"garbage", "a b - c\n - \nx\n1 2 3 4 5 6 - cgroup\n", "::\nx\n1:a\n0:::/\n", Layout{}},
 	} {

@@ -147,8 +147,10 @@ func TestFullDisk(t *testing.T) {
 	}
 	runtime.LockOSThread() // never unlocked: the thread, and its mounts, end with the test
 	dir := t.TempDir()
-	for _, err := range []error{unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
-		unix.Mount("tiny", dir, "tmpfs", 0, "size=64k,nr_inodes=8,mode=0700")} {
+	for _, err := range []error{
+		unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("tiny", dir, "tmpfs", 0, "size=64k,nr_inodes=8,mode=0700"),
+	} {
 		if err != nil {
 			t.Skipf("cannot mount: %v", err)
 		}

@@ -95,8 +95,10 @@ func (o BindOptions) attrs() (a uint64) {
 		on  bool
 		bit uint64
 	}{
-		{o.ReadOnly, unix.MOUNT_ATTR_RDONLY}, {o.Nosuid, unix.MOUNT_ATTR_NOSUID},
-		{o.Nodev, unix.MOUNT_ATTR_NODEV}, {o.Noexec, unix.MOUNT_ATTR_NOEXEC},
+		{o.ReadOnly, unix.MOUNT_ATTR_RDONLY},
+		{o.Nosuid, unix.MOUNT_ATTR_NOSUID},
+		{o.Nodev, unix.MOUNT_ATTR_NODEV},
+		{o.Noexec, unix.MOUNT_ATTR_NOEXEC},
 	} {
 		if f.on {
 			a |= f.bit

@@ -154,8 +154,11 @@ func Tmpfs(dst string, o TmpfsOptions) error {
 		o.Mode = 0o755
 	}
 	return FS("tmpfs", dst, FSOptions{Source: "rung", Nosuid: true, Nodev: true, Noexec: o.Noexec, Params: []Param{
-		{"size", strconv.FormatInt(o.Size, 10)}, {"nr_inodes", strconv.FormatInt(o.Inodes, 10)},
-		{"mode", strconv.FormatUint(uint64(o.Mode), 8)}, {"uid", strconv.FormatUint(uint64(o.UID), 10)}, {"gid", strconv.FormatUint(uint64(o.GID), 10)},
+		{"size", strconv.FormatInt(o.Size, 10)},
+		{"nr_inodes", strconv.FormatInt(o.Inodes, 10)},
+		{"mode", strconv.FormatUint(uint64(o.Mode), 8)},
+		{"uid", strconv.FormatUint(uint64(o.UID), 10)},
+		{"gid", strconv.FormatUint(uint64(o.GID), 10)},
 	}})
 }
 

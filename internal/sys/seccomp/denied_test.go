@@ -45,8 +45,10 @@ func TestTally(t *testing.T) {
 		return rung.Denied{Syscall: call, Args: []uint64{arg, 0, 0, 0, 0, 0}, PID: pid, Process: "x", Count: 1, First: start.Add(after)}
 	}
 	first := denied("ptrace", 1, 10, 0)
-	want := []rung.Denied{first, denied("socket", 38, 10, 2*time.Millisecond), denied("socket", 40, 10, 3*time.Millisecond),
-		denied("ptrace", 1, 20, 4*time.Millisecond), first, first}
+	want := []rung.Denied{
+		first, denied("socket", 38, 10, 2*time.Millisecond), denied("socket", 40, 10, 3*time.Millisecond),
+		denied("ptrace", 1, 20, 4*time.Millisecond), first, first,
+	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

@@ -73,8 +73,10 @@ func TestOwnersThroughAnIdmappedMount(t *testing.T) {
 		cmd := exec.Command("sh", "-c", "stat -c %u:%g . user && : > made")
 		cmd.Dir = dst
 		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: host, Size: 65536}}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids,
-			Credential: &syscall.Credential{}, GidMappingsEnableSetgroups: true}
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids,
+			Credential: &syscall.Credential{}, GidMappingsEnableSetgroups: true,
+		}
 		out, err := cmd.CombinedOutput()
 		if err != nil || string(out) != "0:0\n1000:100\n" {
 			t.Errorf("owner %d: seen inside: %q, %v", owner, out, err)
