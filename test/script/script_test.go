@@ -163,7 +163,7 @@ var built = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(runsc); err == nil {
+	if _, missing := os.Stat(runsc); missing == nil {
 		err = os.Symlink(runsc, dir+"/runsc")
 	}
 	return dir, errors.Join(err, os.Chmod(dir, 0o755))
