@@ -63,7 +63,7 @@ func KindOf(err error) Kind {
 // HintOf returns the first hint in the chain, or "". Of joined errors the first that has one speaks.
 func HintOf(err error) string {
 	for err != nil {
-		if e, ok := err.(*Error); ok && e.Hint != "" {
+		if e, ok := err.(*Error); ok && e.Hint != "" { //nolint:errorlint // the walk looks at each error by itself
 			return e.Hint
 		}
 		if joined, ok := err.(interface{ Unwrap() []error }); ok {

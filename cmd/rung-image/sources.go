@@ -111,19 +111,20 @@ func oneLine(line, codename string) (string, bool) {
 	if len(fields) < 3 || !ours(fields[1:2], fields[2:], codename) {
 		return "", false
 	}
-	p := "Types: deb\nURIs: " + fields[0] + "\nSuites: " + fields[1] + "\nComponents: " + strings.Join(fields[2:], " ") + "\n"
-	for _, o := range strings.Fields(options) {
+	var p strings.Builder
+	p.WriteString("Types: deb\nURIs: " + fields[0] + "\nSuites: " + fields[1] + "\nComponents: " + strings.Join(fields[2:], " ") + "\n")
+	for o := range strings.FieldsSeq(options) {
 		name, value, _ := strings.Cut(o, "=")
 		switch strings.ToLower(name) {
 		case "signed-by":
-			p += "Signed-By: " + strings.ReplaceAll(value, ",", " ") + "\n"
+			p.WriteString("Signed-By: " + strings.ReplaceAll(value, ",", " ") + "\n")
 		case "arch":
-			p += "Architectures: " + strings.ReplaceAll(value, ",", " ") + "\n"
+			p.WriteString("Architectures: " + strings.ReplaceAll(value, ",", " ") + "\n")
 		case "trusted":
-			p += "Trusted: " + value + "\n"
+			p.WriteString("Trusted: " + value + "\n")
 		}
 	}
-	return p, true
+	return p.String(), true
 }
 
 // aptOptions picks from the output of apt-config dump how this host reaches its mirrors: proxies and certificates.

@@ -76,7 +76,7 @@ func (a *app) exec(ctx context.Context, c command, args []string) (code int, err
 		return 0, rung.Errorf(rung.KindInvalid, "%w", err).WithHint("rung " + c.name + " --help")
 	}
 	if node := k.Selected(); node != nil && node.Target.CanAddr() {
-		if sub, ok := node.Target.Addr().Interface().(runner); ok {
+		if sub, ok := reflect.TypeAssert[runner](node.Target.Addr()); ok {
 			g = sub
 		}
 	}
@@ -105,7 +105,7 @@ func helpWithExamples(o kong.HelpOptions, ctx *kong.Context) error {
 	if err := kong.DefaultHelpPrinter(o, ctx); err != nil {
 		return err
 	}
-	if e, ok := ctx.Model.Target.Addr().Interface().(exampler); ok {
+	if e, ok := reflect.TypeAssert[exampler](ctx.Model.Target.Addr()); ok {
 		fmt.Fprintf(ctx.Stdout, "\nExamples:\n%s", e.Examples())
 	}
 	return nil

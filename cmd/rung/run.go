@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -170,8 +169,5 @@ func stdinOf(in io.Reader) io.Reader {
 
 var errNoProgram = rung.Errorf(rung.KindInvalid, "nothing to run").
 	WithHint("give a program file, --code TEXT with --lang, or a command after --; see rung run --help")
-
-// interrupted is how a broken pipe on our own output is told from the sandbox's failure.
-func interrupted(err error) bool { return errors.Is(err, os.ErrClosed) }
 
 const stripTimeout = 30 * time.Second

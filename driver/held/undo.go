@@ -1,5 +1,7 @@
 package held
 
+import "slices"
+
 // undo is a stack of releases: every step that takes something pushes one, success forgets them all.
 type undo []func()
 
@@ -7,7 +9,7 @@ func (u *undo) push(f func()) { *u = append(*u, f) }
 
 // run releases everything, last first. Deferred; a no-op after keep.
 func (u *undo) run() {
-	for i := len(*u) - 1; i >= 0; i-- {
+	for i := range slices.Backward(*u) {
 		(*u)[i]()
 	}
 	*u = nil

@@ -4,6 +4,7 @@ package lang
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rung-dev/rung"
@@ -42,10 +43,8 @@ func Named(name string) (Language, error) {
 func OfFile(name string) (Language, bool) {
 	ext := strings.ToLower(filepath.Ext(name))
 	for _, l := range languages {
-		for _, e := range l.exts {
-			if e == ext {
-				return l, true
-			}
+		if slices.Contains(l.exts, ext) {
+			return l, true
 		}
 	}
 	return Language{}, false

@@ -24,8 +24,8 @@ func (r Report) Text(w io.Writer, style Style) error {
 	fmt.Fprintf(b, "Linux %s on %s, uid %d\n\n", r.Kernel, r.Arch, r.User)
 	head := column("RUNG", rungColumn) + column("HERE", hereColumn) + column("WITH", withColumn) + "BOUNDARY"
 	fmt.Fprintln(b, style.paint(bold, head))
-	for i := len(r.Rungs) - 1; i >= 0; i-- {
-		r.Rungs[i].text(b, style)
+	for _, v := range slices.Backward(r.Rungs) {
+		v.text(b, style)
 	}
 	fmt.Fprintln(b, "\n"+style.paint(bold, "out of every rung"))
 	for _, text := range everywhere {

@@ -2,6 +2,7 @@ package posture
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/rung-dev/rung"
@@ -24,7 +25,7 @@ func sockets(w wall) []Finding {
 	}
 	list := engines
 	if dir := w.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		list = append(list[:len(list):len(list)], dir+"/docker.sock", dir+"/podman/podman.sock")
+		list = append(slices.Clip(list), dir+"/docker.sock", dir+"/podman/podman.sock")
 	}
 	var out []Finding
 	seen := false
@@ -140,12 +141,10 @@ func judge(m measure.Mount) Finding {
 // sensitive are directories whose writer becomes the host's root or another user of it sooner or later.
 func sensitive(root string) bool {
 	root = path.Clean(root)
-	for _, dir := range []string{
+	if slices.Contains([]string{
 		"/etc", "/root", "/home", "/boot", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/var", "/run", "/dev", "/proc", "/sys",
-	} {
-		if root == dir {
-			return true
-		}
+	}, root) {
+		return true
 	}
 	for _, dir := range []string{
 		"/etc/", "/root/", "/boot/", "/usr/", "/bin/", "/lib/", "/var/lib/docker", "/var/lib/containerd", "/var/lib/kubelet",
@@ -170,10 +169,8 @@ func shares(w wall) []Finding {
 }
 
 func secrets(w wall) []Finding {
-	for _, p := range []string{"/var/run/secrets/kubernetes.io/serviceaccount/token", "/run/secrets/kubernetes.io/serviceaccount/token"} {
-		if w.exists(p) {
-			return []Finding{{ID: "SEC-09", Text: "a Kubernetes service account token is mounted: whatever it may do, this code may"}}
-		}
+	if slices.ContainsFunc([]string{"/var/run/secrets/kubernetes.io/serviceaccount/token", "/run/secrets/kubernetes.io/serviceaccount/token"}, w.exists) {
+		return []Finding{{ID: "SEC-09", Text: "a Kubernetes service account token is mounted: whatever it may do, this code may"}}
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func clean(s string) string {
 func wrap(text string, width int) []string {
 	var lines []string
 	line, columns := "", 0
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		runes := []rune(word)
 		for len(runes) > width { // no such words in our own texts
 			if line != "" {

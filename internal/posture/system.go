@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -107,9 +108,9 @@ func (s System) names(dir string) []string {
 
 // top is the mount that lies on top at exactly this point.
 func (s System) top(point string) (measure.Mount, bool) {
-	for i := len(s.Mounts) - 1; i >= 0; i-- {
-		if s.Mounts[i].Point == point {
-			return s.Mounts[i], true
+	for _, v := range slices.Backward(s.Mounts) {
+		if v.Point == point {
+			return v, true
 		}
 	}
 	return measure.Mount{}, false

@@ -36,7 +36,7 @@ func (r *run) command(ctx context.Context) error {
 	if err != nil {
 		return notStarted(err, r.task.Command)
 	}
-	go r.feed(stream, p)
+	go r.feed(p)
 	done := make(chan ended, 1)
 	out, errs := r.sinks()
 	go func() {
@@ -226,7 +226,7 @@ func (r *run) lost(err error) error {
 }
 
 // feed copies the owner's input to the command until either ends. A command that ends without reading is no error.
-func (r *run) feed(ctx context.Context, p *client.Process) {
+func (r *run) feed(p *client.Process) {
 	if r.task.Stdin == nil {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -189,9 +190,7 @@ func TestVersion2Files(t *testing.T) {
 
 func TestVersion2MissingController(t *testing.T) {
 	files := map[string]string{}
-	for name, text := range version2 {
-		files[name] = text
-	}
+	maps.Copy(files, version2)
 	delete(files, "cpu.max")
 	delete(files, "pids.max")
 	g, err := fake(t, files).Create("x", limits)

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -136,12 +137,7 @@ func requireRoot(t *testing.T) {
 }
 
 func contains(list []syscall.Errno, e syscall.Errno) bool {
-	for _, v := range list {
-		if v == e {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(list, e)
 }
 
 func TestProbes(t *testing.T) {

@@ -158,7 +158,7 @@ func TestRuntimes(t *testing.T) {
 			case <-time.After(10 * time.Second):
 				t.Fatal("the supervisor outlives the container")
 			}
-			for _, call := range strings.Fields("unshare setns mount fsopen pivot_root chroot bpf perf_event_open io_uring_setup userfaultfd keyctl open_by_handle_at ptrace process_vm_readv personality clone") {
+			for call := range strings.FieldsSeq("unshare setns mount fsopen pivot_root chroot bpf perf_event_open io_uring_setup userfaultfd keyctl open_by_handle_at ptrace process_vm_readv personality clone") {
 				if seen.count[call] != 1 {
 					t.Errorf("%s was reported %d times", call, seen.count[call])
 				}

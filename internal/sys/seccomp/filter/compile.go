@@ -42,19 +42,19 @@ func Compile(p *Policy, arches []Arch) ([]Insn, error) {
 	}
 	b := &builder{memo: map[string]int{}, hops: map[int]int{}}
 	top := b.ret(p.Foreign)
-	for i := len(arches) - 1; i >= 0; i-- {
-		if arches[i].Bit != 0 {
+	for _, arche := range slices.Backward(arches) {
+		if arche.Bit != 0 {
 			continue // part of the section of the architecture it shares Audit with
 		}
 		var spans []span
 		for j := range arches {
-			if arches[j].Audit == arches[i].Audit {
+			if arches[j].Audit == arche.Audit {
 				spans = append(spans, p.spans(&arches[j])...)
 			}
 		}
 		spans = merge(spans)
 		entry := b.stmt(opLoad, offNr, b.tree(spans))
-		top = b.branch(opJeq, arches[i].Audit, entry, top)
+		top = b.branch(opJeq, arche.Audit, entry, top)
 	}
 	b.stmt(opLoad, offArch, top)
 	if len(b.rev) > MaxInsns {

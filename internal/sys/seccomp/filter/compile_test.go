@@ -25,7 +25,7 @@ func TestCompileAgreesWithDecide(t *testing.T) {
 			t.Fatalf("seed %d: two compilations differ", seed)
 		}
 		for range 1000 {
-			d := randomData(r, arches)
+			d := randomData(r)
 			got, err := filtertest.Run(filter.Bytes(insns), d)
 			if want := filter.Decide(p, arches, d); err != nil || got != want {
 				t.Fatalf("seed %d: %+v: compiled says %#x (%v), the policy %#x", seed, d, got, err, want)
@@ -79,7 +79,7 @@ func randomPolicy(r *rand.Rand) (*filter.Policy, []filter.Arch) {
 	return p, arches[:1+r.IntN(3)]
 }
 
-func randomData(r *rand.Rand, arches []filter.Arch) filter.Data {
+func randomData(r *rand.Rand) filter.Data {
 	d := filter.Data{Nr: uint32(r.IntN(450)), Arch: uint32(r.IntN(4))}
 	switch r.IntN(8) {
 	case 0:

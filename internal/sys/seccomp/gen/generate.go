@@ -87,7 +87,7 @@ func generate() (map[string][]byte, error) {
 				return nil, fmt.Errorf("%s on %s: %w", name, goarch, err)
 			}
 		}
-		if files["names_"+goarch+".go"], err = names(goarch, arches[0]); err != nil {
+		if files["names_"+goarch+".go"], err = names(arches[0]); err != nil {
 			return nil, err
 		}
 	}
@@ -110,7 +110,7 @@ func build(files map[string][]byte, stem string, b built) error {
 
 // names writes the table of call names: one string and where each name begins in it, so that nothing is built when a
 // program starts.
-func names(goarch string, a filter.Arch) ([]byte, error) {
+func names(a filter.Arch) ([]byte, error) {
 	byNr := map[uint32]string{}
 	for name, nr := range a.Numbers {
 		byNr[nr] = name
