@@ -66,9 +66,9 @@ func ExpectLimits(e *rung.Expectation, l rung.Limits) {
 }
 
 // UserProcesses is RLIMIT_NPROC for a sandbox whose user code has a uid of its own: a little below the cap of the control
-// group, so that a fork bomb leaves rung-guest, which is another uid, the threads it needs. Without a control group it is
-// the only cap there is.
-func UserProcesses(l rung.Limits) uint64 { return uint64(max(l.PIDs-16, l.PIDs/2)) }
+// group, so that a fork bomb leaves rung-guest, which is another uid, the threads it needs. The limit is rung-guest's too,
+// which has a dozen threads before it starts anything. Without a control group it is the only cap there is.
+func UserProcesses(l rung.Limits) uint64 { return uint64(max(l.PIDs-16, 24)) }
 
 // DefaultMasked and DefaultReadOnly are the paths that container engines hide and protect by default (containerd's and
 // moby's list); the first without those of /sys.
