@@ -123,7 +123,8 @@ Examples:
   rung ladder                                      what this host can provide
 
 "rung <command> --help" tells the rest. Exit codes: the command's own; 124 time-out; 125 rung's error;
-126 refused by policy; 128+n ended by signal n.
+126 refused by policy or not executable; 127 not found inside; 137 ended by a limit; 143 stopped with
+rung; 128+n ended by signal n. There is no network inside.
 `)
 }
 

@@ -157,6 +157,14 @@ func (h *host) choose(ctx context.Context, c *runCmd, threat rung.Threat) (polic
 		status[r], available[r] = h.check(ctx, r)
 	}
 	d := policy.Decide(req, available)
+	if !d.Allowed { // what else this host has is part of the answer
+		for _, r := range rung.Rungs() {
+			if _, checked := available[r]; !checked {
+				status[r], available[r] = h.check(ctx, r)
+			}
+		}
+		d = policy.Decide(req, available)
+	}
 	var event error
 	switch {
 	case !d.Allowed:
@@ -208,6 +216,7 @@ func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (int,
 	where, saved := h.save(rec)
 	<-swept
 	if c.JSON {
+		a.answered = true
 		if e := printJSON(a.out, rec); e != nil && err == nil {
 			err = e
 		}

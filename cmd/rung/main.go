@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/rung-dev/rung"
@@ -30,6 +31,7 @@ type app struct {
 	args     []string
 	in       io.Reader
 	out, err io.Writer
+	answered bool         // a record was printed
 	seed     func() *seed // the holder started ahead, nil if none was; waits for its start
 }
 
@@ -38,12 +40,23 @@ func (a *app) run() int {
 	signal.Ignore(syscall.SIGPIPE)
 	code, e := a.dispatch(context.Background(), a.args)
 	if e != nil {
-		a.complain(e)
 		if code == 0 {
 			code = rung.ExitCode(e)
 		}
+		a.answer(e, code)
+		a.complain(e)
 	}
 	return code
+}
+
+// answer prints an error as JSON where a program reads us and nothing else was printed: a run that never started.
+func (a *app) answer(err error, code int) {
+	if a.answered || !slices.Contains(a.args, "--json") || len(a.args) == 0 || a.args[0] != "run" {
+		return
+	}
+	_ = printJSON(a.out, map[string]any{ // if it cannot be written, the exit code still tells
+		"error": err.Error(), "kind": rung.KindOf(err), "hint": rung.HintOf(err), "exit_code": code,
+	})
 }
 
 // complain prints an error and, where there is one, what to do next.

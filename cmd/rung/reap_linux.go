@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/driver/held"
 )
 
 // reapCmd is `rung reap`.
@@ -32,6 +33,9 @@ func (c *reapCmd) Run(ctx context.Context, a *app) (int, error) {
 	defer cancel()
 	list, err := h.Sweep(ctx, c.DryRun)
 	if c.JSON {
+		if list == nil {
+			list = []held.Remains{} // [], not null
+		}
 		if e := printJSON(a.out, list); e != nil {
 			return 0, e
 		}

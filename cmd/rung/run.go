@@ -36,7 +36,7 @@ type runCmd struct {
 // Examples implements exampler.
 func (*runCmd) Examples() string {
 	return `  rung run --rung gvisor --lang python --code 'print(6*7)'
-  rung run --threat trusted --in data.csv --out result.json -- python3 /work/data.py
+  rung run --threat trusted --in data.csv --out result.json program.py
   rung run --rung gvisor --memory 256MiB --timeout 10s script.js
   echo 'console.log(1 as number)' | rung run --rung gvisor --lang typescript -
   rung run --rung process --accept-lower process --json -- id
@@ -87,14 +87,42 @@ func (c *runCmd) report(a *app, rec *rung.Record, where string) {
 		return
 	}
 	end := fmt.Sprintf("exit %d", rec.ExitCode)
-	if rec.ExitReason != rung.Exited {
-		end = fmt.Sprintf("%s, %s", rec.ExitReason, end)
+	if why := reason(rec); why != "" {
+		end = why + ", " + end
 	}
 	if n := deniedCalls(rec); n > 0 {
 		end += fmt.Sprintf(", %d denied call%s", n, plural(n))
 	}
+	if missing := unenforced(rec.Limits); missing != "" {
+		end += "; NOT enforced: " + missing
+	}
 	fmt.Fprintf(a.err, "rung: %s, template %s, started in %.0f ms, ran %.0f ms, %s; record: %s\n",
 		rec.Rung, rec.Template, float64(rec.Timings.Create), float64(rec.Timings.Run), end, where)
+}
+
+// reason says in words why a run did not end by itself.
+func reason(rec *rung.Record) string {
+	switch rec.ExitReason {
+	case rung.Exited:
+		return ""
+	case rung.Limit:
+		return "output limit (" + rung.FormatBytes(rec.Limits.Output) + ")"
+	case rung.OOM:
+		return "oom (memory limit " + rung.FormatBytes(rec.Limits.Memory) + ")"
+	case rung.TimedOut:
+		return "timeout (" + rec.Limits.Timeout.String() + ")"
+	}
+	return string(rec.ExitReason)
+}
+
+// unenforced names the limits this run went without; the record has the reasons.
+func unenforced(l rung.Limits) string {
+	var names []string
+	for _, text := range l.Unforced {
+		name, _, _ := strings.Cut(text, ":")
+		names = append(names, oneLine(name))
+	}
+	return strings.Join(names, ", ")
 }
 
 func deniedCalls(rec *rung.Record) (n int64) {

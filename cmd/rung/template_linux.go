@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/image"
 )
 
 // templateCmd is `rung template`.
@@ -93,7 +94,15 @@ func (c *templateRmCmd) Run(ctx context.Context, a *app) (int, error) {
 	}
 	var errs []error
 	for _, n := range c.Names {
-		errs = append(errs, h.images.Remove(ctx, n))
+		if n == image.HostName {
+			errs = append(errs, rung.Errorf(rung.KindInvalid, "template host is built in and cannot be removed"))
+			continue
+		}
+		if err := h.images.Remove(ctx, n); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		fmt.Fprintln(a.out, "removed", n)
 	}
 	return 0, errors.Join(errs...)
 }
@@ -104,6 +113,9 @@ type templateBuildCmd struct {
 
 // Run implements runner.
 func (c *templateBuildCmd) Run(ctx context.Context, a *app) (int, error) {
+	if f, ok := a.err.(*os.File); ok && !isTerminal(f) {
+		fmt.Fprintln(a.err, "rung: building from Debian's packages, which takes a minute or two")
+	}
 	return a.image(ctx, append([]string{"build"}, c.Args...))
 }
 

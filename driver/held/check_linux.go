@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/sys/cgroup"
 	"github.com/rung-dev/rung/internal/sys/userns"
 )
 
@@ -44,16 +45,21 @@ func subordinate() (uids, gids userns.Range, ok bool) {
 
 // CheckHost tells what every wall with a holder needs of this host. limits are those it cannot enforce.
 func CheckHost() (limits, notes []string, err error) {
+	layout, err := cgroup.Detect()
+	if err != nil {
+		return nil, nil, err
+	}
+	limits = layout.Lacks()
 	if !rootless() {
-		return nil, nil, nil
+		return limits, nil, nil
 	}
 	notes = append(notes, "as an ordinary user: files of the host show as nobody's, and work and home are memory within the memory cap")
 	if SingleID() {
 		notes = append(notes, "no subordinate ids (newuidmap, /etc/subuid): one id inside, so rung-guest and user code are not apart")
 	}
 	if raw, err := os.ReadFile("/proc/sys/user/max_user_namespaces"); err == nil && string(raw) == "0\n" {
-		return nil, notes, rung.Errorf(rung.KindUnavailable, "user namespaces are switched off (user.max_user_namespaces=0)").
+		return limits, notes, rung.Errorf(rung.KindUnavailable, "user namespaces are switched off (user.max_user_namespaces=0)").
 			WithHint("sysctl user.max_user_namespaces=10000, or run as root")
 	}
-	return nil, notes, nil
+	return limits, notes, nil
 }

@@ -6,10 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/driver/held"
 	"github.com/rung-dev/rung/internal/sys/holder"
+	"github.com/rung-dev/rung/internal/sys/mount"
 )
 
 // controlFD is the number of the control channel's descriptor inside: the first after stdio.
@@ -32,6 +34,12 @@ func Hold(w *holder.Workshop) (*holder.Wall, error) {
 	}
 	if _, err := s.Tree.Build(w); err != nil {
 		return nil, err
+	}
+	if s.Runtime.Name == "crun" && !strings.HasPrefix(w.Dir, "/tmp/") {
+		// crun protects itself by a file it makes in /tmp and unlinks; killed between the two it would leave one behind.
+		if err := mount.Tmpfs("/tmp", mount.TmpfsOptions{Size: 1 << 20, Inodes: 64, Mode: 0o1777}); err != nil {
+			return nil, err
+		}
 	}
 	wall.Cmd = s.command(w, b.dir)
 	return wall, nil

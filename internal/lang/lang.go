@@ -31,7 +31,7 @@ var languages = []Language{
 func Named(name string) (Language, error) {
 	var names []string
 	for _, l := range languages {
-		if l.Name == name {
+		if l.Name == name || slices.Contains(l.exts, "."+name) { // "py", "js", "ts", "sh"
 			return l, nil
 		}
 		names = append(names, l.Name)

@@ -43,7 +43,7 @@ func factsOf(r rung.Rung) facts {
 			use: "vetted code",
 			getsOut: []string{
 				"as root, root inside is root outside: one runtime or mount mistake and the host is open",
-				"14 capabilities and moby's filter: packet and raw sockets, netlink, ptrace, splice reach the kernel",
+				"13 capabilities and moby's filter: packet and raw sockets, netlink, ptrace, splice reach the kernel",
 				sharedKernel,
 				"kernel symbols and configuration, boot id, load and memory of the host are readable",
 				sideChannels, copiedOut,

@@ -57,6 +57,8 @@ func (r *run) create(ctx context.Context) error {
 	t := r.task
 	spec := driver.Spec{
 		ID: t.ID, Template: t.Template, Limits: t.Limits, Owned: true,
+		// So that a process inside can tell what it is in, where the kernel does not: `rung whereami` believes it downwards.
+		Env: []string{"RUNG_SANDBOX=" + string(t.Rung)},
 		// A backstop outside the client: its own clock ends the command first.
 		WallClock: t.Limits.Timeout + r.Grace + time.Minute,
 		Events:    r.event,

@@ -58,6 +58,8 @@ func (l Layout) Create(id string, lim Limits) (*Group, error) {
 	return g, nil
 }
 
+const noController = "this host has no such cgroup controller"
+
 func (l *Layout) group(id string) *Group {
 	return &Group{ID: id, Version: l.Version, layout: l, oom: -1, kill: -1}
 }
@@ -152,7 +154,7 @@ func (g *Group) limit(lim Limits, reasons map[string]string) {
 				continue
 			}
 		} else if why == "" {
-			why = "this host has no such cgroup controller"
+			why = noController
 		}
 		g.Missing = append(g.Missing, c.name+": "+why+"; "+g.layout.remedy(c.name))
 	}

@@ -71,10 +71,8 @@ func (l *Layout) root(t *tree, prepare bool) (*dir, string) {
 	if l.Version == 2 {
 		return l.root2(t, prepare)
 	}
-	name, fresh := t.mount+"/"+parent, false
-	if uid := l.owner(); uid != 0 {
-		name = fmt.Sprintf("%s/%s-%d", t.mount, parent, uid)
-	} else if prepare {
+	name, fresh := l.parent1(t), false
+	if prepare && l.owner() == 0 {
 		err := l.mkdir(unix.AT_FDCWD, name)
 		if fresh = err == nil; err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err.Error()
@@ -94,6 +92,14 @@ func (l *Layout) root(t *tree, prepare bool) (*dir, string) {
 		}
 	}
 	return d, ""
+}
+
+// parent1 is the directory of all of this user's groups in a hierarchy of version 1.
+func (l *Layout) parent1(t *tree) string {
+	if uid := l.owner(); uid != 0 {
+		return fmt.Sprintf("%s/%s-%d", t.mount, parent, uid)
+	}
+	return t.mount + "/" + parent
 }
 
 // yield makes all sandboxes together weigh an eighth of anything else that wants the processors: the caps alone let as many
