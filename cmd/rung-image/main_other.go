@@ -1,7 +1,6 @@
 //go:build !linux
 
-// Command rung-image fills the store of templates. It works on Linux only, where sandboxes are.
-package main
+package main // elsewhere than on Linux, where sandboxes are, there is nothing to fill
 
 import (
 	"fmt"
