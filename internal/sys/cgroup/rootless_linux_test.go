@@ -146,7 +146,7 @@ func fake(t *testing.T, files map[string]string) Layout {
 }
 
 var version2 = map[string]string{
-	"cgroup.subtree_control": "cpu memory pids\n", "cgroup.procs": "", "cgroup.kill": "", "memory.max": "", "memory.swap.max": "", "memory.oom.group": "",
+	"cgroup.controllers": "cpu io memory pids\n", "cgroup.subtree_control": "cpu memory pids\n", "cgroup.procs": "", "cgroup.kill": "", "memory.max": "", "memory.swap.max": "", "memory.oom.group": "",
 	"memory.events": "low 0\nhigh 0\nmax 7\noom 3\noom_kill 2\noom_group_kill 1\n", "memory.peak": "4096\n", "pids.max": "", "pids.peak": "5\n",
 	"cpu.max": "", "cpu.stat": "usage_usec 1234\nuser_usec 1000\n",
 }
@@ -251,5 +251,43 @@ func TestEvacuateDelegatedGroup(t *testing.T) {
 	tr := parse("1 1 0:1 / "+mount+" rw - cgroup2 cgroup2 rw\n", "0::"+own+"\n").trees[0]
 	if base, why := delegated(&tr, 1000); base != scope {
 		t.Errorf("base %q: %s", base, why)
+	}
+}
+
+// Lacks must say beforehand what Create then reports.
+func TestLacks(t *testing.T) {
+	for name, l := range map[string]Layout{
+		"none":      {},
+		"all":       fake(t, version2),
+		"read-only": parse("1 1 0:1 / /x ro - cgroup2 cgroup2 rw\n", "0::/\n"),
+	} {
+		missing := func(list []string) (names []string) {
+			for _, m := range list {
+				c, _, _ := strings.Cut(m, ":")
+				names = append(names, c)
+			}
+			return names
+		}
+		lacks := l.Lacks()
+		g, err := l.Create("x", limits)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if !slices.Equal(missing(lacks), missing(g.Missing)) {
+			t.Errorf("%s: Lacks %q, Create %q", name, lacks, g.Missing)
+		}
+		g.Close()
+	}
+	some := fake(t, map[string]string{"cgroup.controllers": "io pids\n"})
+	if list := some.Lacks(); len(list) != 2 || !strings.HasPrefix(list[0], "memory: ") || !strings.HasPrefix(list[1], "cpu: ") {
+		t.Errorf("some: %q", list)
+	}
+}
+
+func BenchmarkLacks(b *testing.B) {
+	for b.Loop() {
+		l, _ := Detect()
+		_ = l.Lacks()
 	}
 }
