@@ -21,6 +21,7 @@ type GuestConfig struct {
 	Env       []string        `json:"env,omitempty"`
 	DropCaps  bool            `json:"drop_caps"`
 	Init      bool            `json:"init"`
+	Spare     bool            `json:"spare,omitempty"` // see internal/guest: where UserProcesses cannot keep user code below the cap
 	Confine   json.RawMessage `json:"confine,omitempty"`
 }
 

@@ -66,7 +66,7 @@ func namespaces(kinds ...string) (list []namespace) {
 // process is rung-guest, the first process inside.
 func (b bundle) process() *process {
 	guest := held.GuestConfig{
-		ControlFD: controlFD, Init: true, User: held.User(b.Tree.UID), Workdir: "/work", Env: b.Env,
+		ControlFD: controlFD, Init: true, Spare: b.Rung == rung.Container || b.Rung == rung.Hardened && b.IDs.Single(), User: held.User(b.Tree.UID), Workdir: "/work", Env: b.Env,
 	}
 	p := &process{
 		Cwd:     "/",

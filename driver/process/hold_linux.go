@@ -61,7 +61,7 @@ func Hold(w *holder.Workshop) (*holder.Wall, error) {
 	if !s.IDs.Single() {
 		c.Rlimits = append(c.Rlimits, rlimit{unix.RLIMIT_NPROC, held.UserProcesses(s.Limits)})
 	} else {
-		guest.User = held.User(0)
+		guest.User, guest.Spare = held.User(0), true
 	}
 	if guest.Confine, err = json.Marshal(c); err != nil {
 		return nil, rung.Errorf(rung.KindInternal, "process: %w", err)

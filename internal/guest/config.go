@@ -40,6 +40,7 @@ type Config struct {
 	Env       []string        `json:"env"`        // "K=V" that every process gets
 	DropCaps  bool            `json:"drop_caps"`  // see package harden
 	Init      bool            `json:"init"`       // PID 1 of a namespace of its own
+	Spare     bool            `json:"spare"`      // make threads ahead: user code can use up the process cap we share with it
 	Output    int             `json:"output_buffer"`
 	Root      string          `json:"files_root"`        // file work stays below it; "" is "/"
 	MaxUpload int64           `json:"max_upload"`        // bytes of one upload; 0 is as much as fits

@@ -65,7 +65,9 @@ func Serve(c *Config) error {
 	}
 	s := &server{cfg: c, files: files, confined: report, procs: proc.NewTable(proc.Config{Output: c.Output, Init: c.Init, OOM: score, Forker: forker})}
 	s.measure.start(s)
-	spareThreads()
+	if c.Spare {
+		spareThreads()
+	}
 	http := &http1.Server{Handler: s.handle}
 	ended := make(chan error, 1)
 	go func() { ended <- http.Serve(ln) }()
