@@ -62,7 +62,7 @@ func NewIDMap(ctx context.Context, pid int, uids, gids []rung.IDMap) error {
 		cmd.WaitDelay = time.Second
 		out, err := cmd.CombinedOutput()
 		if err != nil && ctx.Err() != nil { // a host under such load that nothing about its users is wrong
-			return rung.Errorf(rung.KindTimeout, "map ids: %s: %w", c.tool, ctx.Err())
+			return rung.Errorf(rung.KindUnavailable, "map ids: %s did not end in time: %w", c.tool, ctx.Err())
 		}
 		if err != nil {
 			return rung.Errorf(rung.KindUnavailable, "map ids: %s: %w: %s", c.tool, err, bytes.TrimSpace(out)).
