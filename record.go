@@ -47,7 +47,7 @@ type Timings struct {
 type Denied struct {
 	Syscall string    `json:"syscall"`
 	Args    []uint64  `json:"args"`    // numeric arguments of the first attempt; pointers are the caller's addresses
-	PID     int       `json:"pid"`     // the process of the first attempt, as the host sees it
+	PID     int       `json:"pid"`     // the process of the first attempt, as numbered in the holder's pid namespace
 	Process string    `json:"process"` // its command name (comm), which the process can choose
 	Count   int64     `json:"count"`
 	First   time.Time `json:"first"`

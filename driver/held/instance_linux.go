@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -121,6 +122,11 @@ func (in *instance) Inspect(context.Context) (*rung.Isolation, error) {
 	iso := &rung.Isolation{Sources: map[string]string{}}
 	if len(in.maps.uids) == 1 {
 		iso.Notes = append(iso.Notes, "one id: rung-guest and user code share it, since the caller has no subordinate ids")
+	}
+	if len(in.maps.uids) == 2 {
+		m := in.maps.uids[1]
+		iso.Notes = append(iso.Notes, fmt.Sprintf("the host column of uid_map is the holder's user namespace: its %d to %d are host ids %d to %d",
+			m.Inside, m.Inside+m.Size-1, m.Host, m.Host+m.Size-1))
 	}
 	if rootless() {
 		iso.Notes = append(iso.Notes, "work and home are in memory, within the memory cap: the caller is an ordinary user")
