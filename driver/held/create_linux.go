@@ -194,7 +194,7 @@ func (in *instance) prepare(ctx context.Context, spec driver.Spec, p Plan, store
 
 // busy reports whether an earlier sandbox still has processes, so that its id range must not be given out again.
 func busy(id string) bool {
-	layout, err := cgroup.Detect()
+	layout, err := layouts()
 	if err != nil {
 		return false
 	}
@@ -208,7 +208,7 @@ func busy(id string) bool {
 
 // limit makes the control group and refuses what the host cannot enforce, unless the caller accepted that.
 func (in *instance) limit(spec driver.Spec, u *undo) error {
-	layout, err := cgroup.Detect()
+	layout, err := layouts()
 	if err != nil {
 		return err
 	}

@@ -161,7 +161,7 @@ func (h Host) Adopt(ctx context.Context, name string, handle driver.Handle, even
 	if in.link, err = holder.Adopt(ctx, h.sandbox(handle.ID), forward(events)); err != nil {
 		return nil, err
 	}
-	layout, err := cgroup.Detect()
+	layout, err := layouts()
 	if err == nil {
 		in.group, err = layout.Open(handle.ID)
 	}

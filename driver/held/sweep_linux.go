@@ -24,7 +24,7 @@ type Remains struct {
 // never touched, however it was started. With dry it only tells. Two sweeps at once share the work.
 func (h Host) Sweep(ctx context.Context, dry bool) ([]Remains, error) {
 	dead, err := lock.Dead(h.RuntimeDir)
-	layout, cgErr := cgroup.Detect()
+	layout, cgErr := layouts()
 	var all []Remains
 	errs := []error{err}
 	for _, box := range dead {
