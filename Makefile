@@ -27,7 +27,7 @@ PORTABLE := . ./client/... ./cmd/rung
 # Packages without system calls of their own: the race detector needs cgo, and cgo changes what the others link.
 RACE := $(wildcard client driver/fake internal/policy internal/audit internal/sys/mux)
 
-.PHONY: build deps demo test vet race unit testuser real bench mem lint fmt fuzz generate clean help FORCE
+.PHONY: build deps testdeps demo test vet race unit testuser real bench mem lint fmt fuzz generate clean help FORCE
 
 build: programs bin/runsc ## build all programs into bin/
 
@@ -50,7 +50,10 @@ deps: ## install the Debian packages rung uses (root), or print the command
 demo: deps build ## show the same programs on four rungs, each with its record
 	@./demo.sh
 
-test: deps build testuser vet race unit ## vet, race detector, all tests
+testdeps:
+	@build/deps.sh test
+
+test: testdeps build testuser vet race unit ## vet, race detector, all tests
 
 vet: ## vet for Linux on both architectures, and the client verbs for macOS
 	GOARCH=amd64 $(GO) vet ./...

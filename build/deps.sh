@@ -1,6 +1,7 @@
 #!/bin/bash
-# deps.sh installs the Debian packages that rung's rungs, templates, tests and benchmarks use. It is quick when all are
-# there; without root it prints the command instead. RUNG_DEPS=no skips it: rung then names what a rung lacks by itself.
+# deps.sh installs the Debian packages that rung's rungs, templates, tests and benchmarks use; `deps.sh test` also those
+# that only tests use. It is quick when all are there; without root it prints the command instead. RUNG_DEPS=no skips it:
+# rung then names what a rung lacks by itself.
 set -euo pipefail
 
 [ "${RUNG_DEPS:-yes}" = no ] && exit 0
@@ -13,6 +14,8 @@ packages=(
   python3 nodejs
   bubblewrap hyperfine jq strace procps util-linux
 )
+# The virtual machine of test/v2, which fetches its kernel by itself and never installs it.
+if [ "${1:-}" = test ] && [ "$(uname -m)" = x86_64 ]; then packages+=(qemu-system-x86); fi
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "deps: not a Debian system; install what corresponds to: ${packages[*]}" >&2
