@@ -195,7 +195,7 @@ func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (int,
 		return 0, err
 	}
 	defer release()
-	t.ID, t.Rung, t.Accepted, t.Template = newID(), decision.Rung, decision.Accepted, forDriver(tmpl)
+	t.ID, t.Rung, t.Accepted, t.Template = newID(), decision.Rung, decision.Accepted, held.Template(tmpl)
 	t.Env = append(append([]string{}, tmpl.Env...), t.Env...)
 	if t.Rung == rung.None {
 		t.Workdir = filepath.Join(h.RuntimeDir, "sandboxes", t.ID) // without a wall, /work is the host's
@@ -247,14 +247,6 @@ func (h *host) save(rec *rung.Record) (string, error) {
 		return "not stored", rung.Errorf(rung.KindUnavailable, "the run is done, but its record could not be stored: %w", err)
 	}
 	return path, nil
-}
-
-func forDriver(t image.Template) driver.Template {
-	d := driver.Template{Name: t.Name, Digest: t.Digest, Root: t.Root, OwnerBase: t.OwnerBase}
-	for _, b := range t.Binds {
-		d.Binds = append(d.Binds, driver.Bind{Source: b.Source, Target: b.Target})
-	}
-	return d
 }
 
 // merge turns the guest's measurement into the record's form.

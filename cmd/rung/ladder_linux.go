@@ -10,6 +10,7 @@ import (
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/client"
 	"github.com/rung-dev/rung/driver"
+	"github.com/rung-dev/rung/driver/held"
 	"github.com/rung-dev/rung/internal/posture"
 )
 
@@ -70,7 +71,7 @@ func (h *host) cost(ctx context.Context, r rung.Rung) (posture.Cost, error) {
 	defer release()
 	var starts, memory []float64
 	for range costRuns {
-		start, mem, err := h.costOnce(ctx, r, forDriver(tmpl))
+		start, mem, err := h.costOnce(ctx, r, held.Template(tmpl))
 		if err != nil {
 			return posture.Cost{}, err
 		}

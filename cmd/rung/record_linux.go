@@ -65,16 +65,21 @@ type recordShowCmd struct {
 
 // Run implements runner.
 func (c *recordShowCmd) Run(_ context.Context, a *app) (int, error) {
-	h, err := openHost(a)
-	if err != nil {
-		return 0, err
-	}
-	raw, err := h.record(c.ID)
+	_, raw, err := openRecord(a, c.ID)
 	if err != nil {
 		return 0, err
 	}
 	_, err = a.out.Write(raw)
 	return 0, err
+}
+
+func openRecord(a *app, id string) (*host, []byte, error) {
+	h, err := openHost(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	raw, err := h.record(id)
+	return h, raw, err
 }
 
 type recordVerifyCmd struct {
@@ -83,11 +88,7 @@ type recordVerifyCmd struct {
 
 // Run implements runner.
 func (c *recordVerifyCmd) Run(_ context.Context, a *app) (int, error) {
-	h, err := openHost(a)
-	if err != nil {
-		return 0, err
-	}
-	raw, err := h.record(c.ID)
+	h, raw, err := openRecord(a, c.ID)
 	if err != nil {
 		return 0, err
 	}

@@ -6,7 +6,6 @@ package conformance
 
 import (
 	"context"
-	"io"
 	"os"
 	"os/exec"
 	"os/user"
@@ -26,6 +25,7 @@ import (
 	"github.com/rung-dev/rung/driver/process"
 	"github.com/rung-dev/rung/internal/image"
 	"github.com/rung-dev/rung/internal/sys/holder"
+	"github.com/rung-dev/rung/test/ordinary"
 )
 
 const (
@@ -93,11 +93,7 @@ func template(t *testing.T) driver.Template {
 		t.Fatal(err)
 	}
 	t.Cleanup(release)
-	d := driver.Template{Name: tmpl.Name, Digest: tmpl.Digest, Root: tmpl.Root, OwnerBase: tmpl.OwnerBase}
-	for _, b := range tmpl.Binds {
-		d.Binds = append(d.Binds, driver.Bind{Source: b.Source, Target: b.Target})
-	}
-	return d
+	return held.Template(tmpl)
 }
 
 // config is what all walls have in common.
@@ -199,34 +195,13 @@ func TestOrdinaryUser(t *testing.T) {
 	if err != nil {
 		t.Skipf("%s: %v; `make test` creates it", userEnv, err)
 	}
-	uid, _ := strconv.Atoi(u.Uid) // Linux: always a number
-	gid, _ := strconv.Atoi(u.Gid) // Linux: always a number
-	dir, err := os.MkdirTemp("", "rung-u-")
-	if err != nil {
-		t.Fatal(err)
+	programs := map[string]string{"rung-guest": host().Guest}
+	if path := runsc(); path != "" {
+		programs["runsc"] = path
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chown(dir, uid, gid); err != nil {
-		t.Fatal(err)
-	}
-	for from, to := range map[string]string{"/proc/self/exe": "conformance.test", host().Guest: "rung-guest", runsc(): "runsc"} {
-		if from == "" {
-			continue
-		}
-		if err := install(from, filepath.Join(dir, to)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.Command(filepath.Join(dir, "conformance.test"), "-test.v", "-test.timeout=8m", "-test.skip=TestOrdinaryUser")
-	cmd.Dir = dir
-	cmd.Env = []string{"HOME=" + u.HomeDir, "USER=" + name, "PATH=" + os.Getenv("PATH"), dirEnv + "=" + dir}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	out, err := cmd.CombinedOutput() // bounded by -test.timeout
-	if err != nil {
-		t.Errorf("as %s: %v", name, err)
-	}
-	t.Logf("%s", out)
-	tellSkips(t, string(out))
+	out := ordinary.Run(t, u, programs, dirEnv, os.Getenv("PATH"), "-test.v", "-test.timeout=8m", "-test.skip=TestOrdinaryUser")
+	t.Log(out)
+	tellSkips(t, out)
 }
 
 // tellSkips makes the other run's skipped checks visible as skips of this one, with their reasons.
@@ -246,19 +221,3 @@ func tellSkips(t *testing.T, out string) {
 }
 
 func runsc() string { return oci.ForRung(rung.GVisor).Path }
-
-func install(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(out, in); err != nil {
-		return err
-	}
-	return out.Close()
-}

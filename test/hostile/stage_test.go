@@ -137,11 +137,7 @@ func template(t *testing.T) driver.Template {
 		t.Fatal(err)
 	}
 	t.Cleanup(release)
-	d := driver.Template{Name: tmpl.Name, Digest: tmpl.Digest, Root: tmpl.Root, OwnerBase: tmpl.OwnerBase}
-	for _, b := range tmpl.Binds {
-		d.Binds = append(d.Binds, driver.Bind{Source: b.Source, Target: b.Target})
-	}
-	return d
+	return held.Template(tmpl)
 }
 
 func newID() string {

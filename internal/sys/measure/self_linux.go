@@ -118,7 +118,10 @@ func askCaps() (held, bounding uint64, err error) {
 }
 
 func (m *Measurement) readUIDMap(r *reader) {
-	text, err := r.read("self/uid_map")
+	m.setUIDMap(r.read("self/uid_map"))
+}
+
+func (m *Measurement) setUIDMap(text []byte, err error) {
 	if err == nil {
 		m.UIDMap, err = ParseIDMap(text)
 	}
@@ -127,10 +130,18 @@ func (m *Measurement) readUIDMap(r *reader) {
 	}
 }
 
-// readLSM: EINVAL and ENOENT mean that no module with labels is active, which is a finding and no error.
 func (m *Measurement) readLSM(r *reader) {
-	for _, name := range []string{"self/attr/apparmor/current", "self/attr/current"} {
-		text, err := r.read(name)
+	m.setLSM(
+		func() ([]byte, error) { return r.read("self/attr/apparmor/current") },
+		func() ([]byte, error) { return r.read("self/attr/current") },
+	)
+}
+
+// setLSM takes the first label there is. EINVAL and ENOENT mean that no module with labels is active, which is a finding and
+// no error.
+func (m *Measurement) setLSM(labels ...func() ([]byte, error)) {
+	for _, label := range labels {
+		text, err := label()
 		if err == nil {
 			m.LSM = strings.TrimRight(strings.ToValidUTF8(string(text), "?"), "\x00\n")
 			return
@@ -152,7 +163,10 @@ func (m *Measurement) readRoot(r *reader) {
 	if err == nil && st.Flags&stValid != 0 {
 		return
 	}
-	mounts, err := r.mounts()
+	m.setRoot(r.mounts())
+}
+
+func (m *Measurement) setRoot(mounts []Mount, err error) {
 	if err != nil {
 		m.fail("root_readonly", err.Error())
 	}
@@ -179,7 +193,10 @@ func (m *Measurement) readNamespaces(r *reader) {
 }
 
 func (m *Measurement) readBootID(r *reader) {
-	text, err := r.read("sys/kernel/random/boot_id")
+	m.setBootID(r.read("sys/kernel/random/boot_id"))
+}
+
+func (m *Measurement) setBootID(text []byte, err error) {
 	m.BootID = string(bytes.TrimSpace(text))
 	if err != nil || len(m.BootID) != len("85ac6928-a1de-4499-91e5-758d6798f3b8") {
 		m.BootID = ""

@@ -143,13 +143,7 @@ func (t *testimony) measurement() Measurement {
 	m := Measurement{SeccompFilters: -1}
 	t.identity(&m)
 	t.status(&m)
-	if text, err := t.get(stepUIDMap); err == nil {
-		if m.UIDMap, err = ParseIDMap(text); err != nil {
-			m.fail("uid_map", err.Error())
-		}
-	} else {
-		m.fail("uid_map", err.Error())
-	}
+	m.setUIDMap(t.get(stepUIDMap))
 	t.lsm(&m)
 	t.root(&m)
 	t.kernel(&m)
@@ -226,16 +220,10 @@ func (t *testimony) status(m *Measurement) {
 }
 
 func (t *testimony) lsm(m *Measurement) {
-	for _, step := range []int{stepAppArmor, stepLSM} {
-		text, err := t.get(step)
-		if err == nil {
-			m.LSM = strings.TrimRight(strings.ToValidUTF8(string(text), "?"), "\x00\n")
-			return
-		}
-		if err != unix.ENOENT && err != unix.EINVAL && err != unix.ENOTDIR && err != unix.EOPNOTSUPP {
-			m.fail("lsm", err.Error())
-		}
-	}
+	m.setLSM(
+		func() ([]byte, error) { return t.get(stepAppArmor) },
+		func() ([]byte, error) { return t.get(stepLSM) },
+	)
 }
 
 func (t *testimony) root(m *Measurement) {
@@ -255,24 +243,11 @@ func (t *testimony) root(m *Measurement) {
 		m.fail("root_readonly", reason(err, "mountinfo is too long"))
 		return
 	}
-	mounts, err := ParseMountInfo(text)
-	if err != nil {
-		m.fail("root_readonly", err.Error())
-	}
-	for _, mount := range mounts {
-		if mount.Point == "/" {
-			m.RootReadOnly = mount.ReadOnly()
-		}
-	}
+	m.setRoot(ParseMountInfo(text))
 }
 
 func (t *testimony) kernel(m *Measurement) {
-	text, err := t.get(stepBootID)
-	m.BootID = string(bytes.TrimSpace(text))
-	if err != nil || len(m.BootID) != 36 {
-		m.BootID = ""
-		m.fail("boot_id", reason(err, "not a boot id"))
-	}
+	m.setBootID(t.get(stepBootID))
 	b, err := t.get(stepUname)
 	if err != nil || len(b) != int(unsafe.Sizeof(unix.Utsname{})) {
 		m.fail("kernel", reason(err, "uname tells too little"))
