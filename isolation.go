@@ -58,6 +58,7 @@ type Expectation struct {
 	MemoryMax    int64    `json:"memory_max,omitempty"`
 	CPUMax       float64  `json:"cpu_max,omitempty"`
 	NoNetwork    bool     `json:"no_network,omitempty"`  // no interface but lo
+	Interfaces   []string `json:"interfaces,omitempty"`  // exactly these, in order of their names
 	Descriptors  []int    `json:"descriptors,omitempty"` // exactly these
 	GuestApart   bool     `json:"guest_apart,omitempty"` // rung-guest has a uid of its own
 }
@@ -91,6 +92,7 @@ func (want Expectation) Verify(got *Isolation) error {
 	check(want.MemoryMax == 0 || within(got.MemoryMax, want.MemoryMax), "memory cap is %d, not %d", got.MemoryMax, want.MemoryMax)
 	check(want.CPUMax == 0 || got.CPUMax > 0 && got.CPUMax <= want.CPUMax*1.01, "cpu cap is %v, not %v", got.CPUMax, want.CPUMax)
 	check(!want.NoNetwork || onlyLoopback(got.Interfaces), "network interfaces: %s", strings.Join(got.Interfaces, ","))
+	check(want.Interfaces == nil || sameNames(want.Interfaces, got.Interfaces), "network interfaces: %s", strings.Join(got.Interfaces, ","))
 	check(want.Descriptors == nil || slices.Equal(want.Descriptors, got.Descriptors), "open descriptors: %v", got.Descriptors)
 	check(!want.GuestApart || got.GuestUID != got.UID, "rung-guest shares the user's uid %d", got.UID)
 	if len(bad) == 0 {
@@ -104,6 +106,10 @@ func within(got, want int64) bool { return got > 0 && got <= want && want-got < 
 
 func identity(m []IDMap) bool {
 	return len(m) == 0 || len(m) == 1 && m[0].Inside == m[0].Host && m[0].Size == 1<<32-1
+}
+
+func sameNames(want, got []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(got)))
 }
 
 func onlyLoopback(list []string) bool {

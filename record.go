@@ -24,7 +24,8 @@ type Record struct {
 	Timings    Timings    `json:"timings"`
 	Limits     Limits     `json:"limits"`
 	Isolation  *Isolation `json:"isolation"` // nil only when the sandbox never came up
-	Egress     string     `json:"egress"`    // "none": no network exists
+	Egress     string     `json:"egress"`    // an EgressMode; "none": no network exists
+	Network    *Network   `json:"network,omitempty"` // what the network was used for; nil without one
 	Denied     []Denied   `json:"denied"`
 	Visibility Visibility `json:"visibility"`
 	Signature  *Signature `json:"signature,omitempty"`
@@ -43,14 +44,24 @@ type Timings struct {
 	Destroy Millis `json:"destroy_ms"` // its end to nothing left
 }
 
-// Denied is one kind of refused system call, with how often it was tried.
+// Denied is one kind of refused system call or refused use of the network, with how often it was tried.
 type Denied struct {
-	Syscall string    `json:"syscall"`
-	Args    []uint64  `json:"args"`    // numeric arguments of the first attempt; pointers are the caller's addresses
-	PID     int       `json:"pid"`     // the process of the first attempt, as numbered in the holder's pid namespace
-	Process string    `json:"process"` // its command name (comm), which the process can choose
-	Count   int64     `json:"count"`
-	First   time.Time `json:"first"`
+	Syscall string     `json:"syscall,omitempty"`
+	Args    []uint64   `json:"args,omitempty"`    // numeric arguments of the first attempt; pointers are the caller's addresses
+	PID     int        `json:"pid,omitempty"`     // the process of the first attempt, as numbered in the holder's pid namespace
+	Process string     `json:"process,omitempty"` // its command name (comm), which the process can choose
+	Network *NetDenial `json:"network,omitempty"` // instead of the system call's members
+	Count   int64      `json:"count"`
+	First   time.Time  `json:"first"`
+}
+
+// Network is what a sandbox's network was used for, as the gate saw it.
+type Network struct {
+	Rules    int          `json:"rules"` // how many the policy had
+	Allowed  []NetAllowed `json:"allowed"`
+	Packages []Package    `json:"packages,omitempty"`
+	Usage    *NetUsage    `json:"usage,omitempty"` // nil when the gate could not tell any more
+	Notes    []string     `json:"notes,omitempty"` // what is weaker here, in words
 }
 
 // Visibility says what rung sees of refusals on this rung, and what it does not: absence of an event is not evidence.

@@ -36,6 +36,7 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	"os"
 	"time"
 
 	"github.com/rung-dev/rung"
@@ -120,6 +121,10 @@ type Spec struct {
 	// WallClock bounds the sandbox's whole life, counted from the guest's first answer; the holder enforces it. 0 = none
 	// (only for callers with a reaper of their own).
 	WallClock time.Duration
+	// Link is the sandbox's way out, made by the caller; nil = no interface but loopback exists.
+	Link *Link
+	// Files are shown read-only inside, over whatever the template has there. The paths exist in every template.
+	Files []File
 	// Events receives denied system calls and notices. May be nil.
 	Events func(Event)
 }
@@ -134,6 +139,19 @@ type Template struct {
 	// OwnerBase is the host id that stands for root in the tree below Root: file owners OwnerBase+n show as n inside where
 	// the driver can map them.
 	OwnerBase uint32
+}
+
+// Link is one end of the gate's link for one sandbox (see internal/gate): the driver's holder makes an interface or, where the
+// rung has none, a proxy's socket in the sandbox's network namespace before the sandbox starts, hands its descriptor over
+// by Gate, and keeps Gate open for as long as the sandbox lives.
+type Link struct {
+	Gate *os.File // a connected Unix socket; the caller closes its own copy after Create
+}
+
+// File is a small file that one sandbox sees, such as its resolver's address.
+type File struct {
+	Path string // absolute, inside
+	Data []byte
 }
 
 // Bind shows the host path Source read-only, nosuid and nodev at Target inside. Sub-mounts of Source are not shown.

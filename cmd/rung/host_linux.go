@@ -203,6 +203,17 @@ func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (int,
 	if !c.JSON {
 		t.Stdout, t.Stderr = a.out, a.err
 	}
+	net, why, err := h.openNetwork(ctx, c, decision, t.ID)
+	if err != nil {
+		return 0, err
+	}
+	if why != "" && !c.Quiet && !c.JSON {
+		fmt.Fprintf(a.err, "rung: %s\n", why)
+	}
+	if err := net.give(ctx, h, c, &t); err != nil {
+		net.close()
+		return 0, err
+	}
 	interrupts, stop := notify()
 	defer stop()
 	t.Interrupts = interrupts
@@ -213,6 +224,7 @@ func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (int,
 	}
 	swept := h.sweep(ctx)
 	rec, err := r.Run(ctx, t)
+	net.finish(rec)
 	where, saved := h.save(rec)
 	<-swept
 	if c.JSON {

@@ -23,10 +23,11 @@ import (
 
 // Plan is what a driver wants its holder to build.
 type Plan struct {
-	Kind       string // names the build in the holder
-	Namespaces bool   // false only for rung none
-	HideV2     bool   // the runtime refuses a hybrid cgroup layout
-	Spec       any    // for the build
+	Kind       string          // names the build in the holder
+	Namespaces bool            // false only for rung none
+	HideV2     bool            // the runtime refuses a hybrid cgroup layout
+	Link       holder.LinkKind // what the gate reads from, where the spec has a link
+	Spec       any             // for the build
 	// Prepare is the driver's part of the work that needs no holder, done by the client while the holder starts; may be nil.
 	Prepare func() error
 }
@@ -43,6 +44,9 @@ func (h Host) Create(ctx context.Context, name string, spec driver.Spec, plan fu
 	store := h.disk(ctx, spec)
 	u.push(store.drop)
 	keep, site, err := h.take(ctx, in, spec, &u)
+	if err == nil {
+		err = writeFiles(site.Dir, spec.Files)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +65,9 @@ func (h Host) Create(ctx context.Context, name string, spec driver.Spec, plan fu
 	order.UIDs, order.GIDs = in.maps.uids, in.maps.gids
 	if !site.Rootless && p.Namespaces {
 		order.DropUID = firstHolderID + site.Slot
+	}
+	if spec.Link != nil {
+		order.Link, keep = p.Link, append(keep, spec.Link.Gate)
 	}
 	req := holder.Request{Order: order, Keep: keep, Events: forward(spec.Events)}
 	req.Seed = h.Seed

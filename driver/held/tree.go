@@ -34,6 +34,7 @@ type Tree struct {
 	StateDir   string          `json:"state_dir"`
 	RuntimeDir string          `json:"runtime_dir"`
 	Rootless   bool            `json:"rootless"`
+	Files      []string        `json:"files,omitempty"` // driver.Spec.Files: where they are shown; see Place
 
 	mappings map[uint32]*os.File // in the holder: see mapping
 }

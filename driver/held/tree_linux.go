@@ -174,7 +174,21 @@ func (t *Tree) mountOwn(root, store string) error {
 			return err
 		}
 	}
-	return mount.BindRO(t.Guest, filepath.Join(root, GuestInside), mount.BindOptions{Nosuid: true, Nodev: true})
+	if err := mount.BindRO(t.Guest, filepath.Join(root, GuestInside), mount.BindOptions{Nosuid: true, Nodev: true}); err != nil {
+		return err
+	}
+	return t.mountFiles(root, filepath.Dir(store))
+}
+
+// mountFiles shows the sandbox's own files, which lie in dir, over the template's.
+func (t *Tree) mountFiles(root, dir string) error {
+	for i, path := range t.Files {
+		o := mount.BindOptions{Nosuid: true, Nodev: true, Noexec: true}
+		if err := mount.BindRO(place(dir, i), filepath.Join(root, path), o); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Own are the sandbox's writable directories: where they are inside, and below root on the host's side.

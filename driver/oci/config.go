@@ -42,7 +42,10 @@ func (b bundle) config() *config {
 	case rung.GVisor:
 		// Its /proc and /sys are its own and have none of these; masks would only cost time.
 		c.Linux.MaskedPaths, c.Linux.ReadonlyPaths = nil, nil
-		c.Linux.Namespaces = namespaces("pid", "mount", "ipc", "uts", "network", "cgroup")
+		c.Linux.Namespaces = namespaces("pid", "mount", "ipc", "uts", "cgroup")
+		if !b.Network { // the interface is in the holder's
+			c.Linux.Namespaces = append(c.Linux.Namespaces, namespace{"network"})
+		}
 		c.Hostname = b.id
 		b.mapIDs(c)
 	}

@@ -6,6 +6,8 @@ import (
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/driver"
 	"github.com/rung-dev/rung/driver/held"
+	"github.com/rung-dev/rung/internal/sys/holder"
+	"github.com/rung-dev/rung/internal/sys/tap"
 )
 
 var (
@@ -41,10 +43,11 @@ func (d *Driver) Create(ctx context.Context, sp driver.Spec) (driver.Instance, e
 		return nil, missing(d.rung)
 	}
 	return d.host.Create(ctx, "oci", sp, func(site held.Site) (held.Plan, error) {
-		s := spec{Rung: d.rung, Runtime: d.runtime, Limits: sp.Limits, Env: sp.Env, Rootless: site.Rootless, IDs: site.IDs}
+		s := spec{Rung: d.rung, Runtime: d.runtime, Limits: sp.Limits, Env: sp.Env, Rootless: site.Rootless, IDs: site.IDs, Network: sp.Link != nil}
 		s.Tree = held.Tree{
 			Template: sp.Template, Guest: site.Guest, IDs: site.IDs, Disk: sp.Limits.Disk, Memory: sp.Limits.Memory,
 			StateDir: d.host.StateDir, RuntimeDir: d.host.RuntimeDir, Rootless: site.Rootless, UID: held.UserUID,
+			Files: held.Paths(sp.Files),
 		}
 		if site.IDs.Single() {
 			s.Tree.UID = 0
@@ -54,7 +57,7 @@ func (d *Driver) Create(ctx context.Context, sp driver.Spec) (driver.Instance, e
 			s.Tree.IDs, s.Tree.Writable, s.Tree.UID = held.IDs{}, true, 0
 		}
 		return held.Plan{
-			Kind: Kind, Namespaces: true, HideV2: held.Hybrid() && d.runtime.Name == "crun", Spec: s,
+			Kind: Kind, Namespaces: true, Link: holder.TAPLink, HideV2: held.Hybrid() && d.runtime.Name == "crun", Spec: s,
 			Prepare: s.bundle(site.ID, site.Dir).write,
 		}, nil
 	})
@@ -69,7 +72,10 @@ func (d *Driver) Adopt(ctx context.Context, handle driver.Handle, events func(dr
 func (d *Driver) Expect(sp driver.Spec) rung.Expectation {
 	uid := held.UserUID
 	e := rung.Expectation{
-		NoNetwork: true, Descriptors: []int{0, 1, 2}, Namespaces: []string{"pid", "mnt", "net", "ipc", "uts"},
+		NoNetwork: sp.Link == nil, Descriptors: []int{0, 1, 2}, Namespaces: []string{"pid", "mnt", "net", "ipc", "uts"},
+	}
+	if sp.Link != nil {
+		e.Interfaces = []string{"lo", tap.Name}
 	}
 	held.ExpectLimits(&e, sp.Limits)
 	switch d.rung {

@@ -65,7 +65,7 @@ func (s *spec) command(w *holder.Workshop, bundle string) *exec.Cmd {
 	case "runsc":
 		// Every way to the host that runsc could open is named shut, also where that is the default today.
 		args = []string{
-			"--root", state, "--platform", "systrap", "--network", "none", "--ignore-cgroups",
+			"--root", state, "--platform", "systrap", "--network", s.network(), "--ignore-cgroups",
 			"--host-uds", "none", "--host-fifo", "none", "--net-raw=false", "--overlay2", "none",
 		}
 		if s.Rootless {
@@ -81,6 +81,15 @@ func (s *spec) command(w *holder.Workshop, bundle string) *exec.Cmd {
 		ExtraFiles: []*os.File{w.Control},
 		Env:        []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "XDG_RUNTIME_DIR=" + w.Dir},
 	}
+}
+
+// network is runsc's word for what its own network stack is connected to: nothing, or the interface that the holder made. It
+// reads and writes that interface's frames itself; the host's stack never does.
+func (s *spec) network() string {
+	if s.Network {
+		return "sandbox"
+	}
+	return "none"
 }
 
 // listen binds the socket on which the runtime hands over the seccomp listener.

@@ -63,4 +63,5 @@ type spec struct {
 	Env      []string    `json:"env"`
 	Rootless bool        `json:"rootless"`
 	IDs      held.IDs    `json:"ids"`
+	Network  bool        `json:"network"` // the holder made an interface
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/driver"
 	"github.com/rung-dev/rung/driver/held"
+	"github.com/rung-dev/rung/internal/sys/holder"
 )
 
 var (
@@ -31,10 +32,11 @@ func (d *Driver) Check(context.Context) (driver.Status, error) {
 // Create implements driver.Driver.
 func (d *Driver) Create(ctx context.Context, sp driver.Spec) (driver.Instance, error) {
 	return d.host.Create(ctx, "process", sp, func(site held.Site) (held.Plan, error) {
-		s := spec{Limits: sp.Limits, Env: sp.Env, Rootless: site.Rootless, IDs: site.IDs, Landlock: held.LandlockABI()}
+		s := spec{Limits: sp.Limits, Env: sp.Env, Rootless: site.Rootless, IDs: site.IDs, Landlock: held.LandlockABI(), Network: sp.Link != nil}
 		s.Tree = held.Tree{
 			Template: sp.Template, Guest: site.Guest, IDs: site.IDs, Disk: sp.Limits.Disk, Memory: sp.Limits.Memory,
 			StateDir: d.host.StateDir, RuntimeDir: d.host.RuntimeDir, Rootless: site.Rootless, UID: held.UserUID,
+			Files: held.Paths(sp.Files),
 		}
 		if site.IDs.Single() {
 			s.Tree.UID = 0
@@ -42,7 +44,7 @@ func (d *Driver) Create(ctx context.Context, sp driver.Spec) (driver.Instance, e
 		if d.rung == rung.None {
 			return held.Plan{Kind: KindNone, Spec: s}, nil
 		}
-		return held.Plan{Kind: Kind, Namespaces: true, Spec: s}, nil
+		return held.Plan{Kind: Kind, Namespaces: true, Link: holder.ProxyLink, Spec: s}, nil
 	})
 }
 

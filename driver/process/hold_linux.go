@@ -48,8 +48,12 @@ func Hold(w *holder.Workshop) (*holder.Wall, error) {
 		return nil, err
 	}
 	guest := held.GuestConfig{ControlFD: controlFD, Init: true, DropCaps: true, User: held.User(s.Tree.UID), Workdir: "/work", Env: s.Env}
+	filter := seccomp.Process
+	if s.Network {
+		filter = seccomp.Hardened // the same with internet sockets: the network namespace has loopback and nothing else
+	}
 	c := confinement{
-		Root: root, Landlock: s.Landlock, Seccomp: seccomp.Filter(seccomp.Process),
+		Root: root, Landlock: s.Landlock, Seccomp: seccomp.Filter(filter),
 		Masked:   append(held.DefaultMasked(), held.MaskedPaths()...),
 		ReadOnly: held.DefaultReadOnly(),
 		Writable: []string{"/work", "/home/user", "/tmp", "/dev/shm", "/dev/pts"},

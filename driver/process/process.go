@@ -48,4 +48,5 @@ type spec struct {
 	Rootless bool        `json:"rootless"`
 	IDs      held.IDs    `json:"ids"`
 	Landlock int         `json:"landlock_abi"`
+	Network  bool        `json:"network"` // the gate's proxy is on the loopback interface
 }

@@ -5,13 +5,13 @@ import (
 	"path/filepath"
 )
 
-// caInside is where every template has the bundle of certificate authorities; the other usual places are links to it.
-const caInside = "/etc/ssl/certs/ca-certificates.crt"
+// CAInside is where every template has the bundle of certificate authorities; the other usual places are links to it.
+const CAInside = "/etc/ssl/certs/ca-certificates.crt"
 
 // caPlaces are where distributions keep the bundle: Debian, Fedora and its kin (two), SUSE, Alpine.
 func caPlaces() []string {
 	return []string{
-		caInside,
+		CAInside,
 		"/etc/pki/tls/certs/ca-bundle.crt",
 		"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
 		"/etc/ssl/ca-bundle.pem",

@@ -154,7 +154,7 @@ func TestHostFollowsTheHost(t *testing.T) {
 		}
 		first = next
 	}
-	data, err := os.ReadFile(filepath.Join(first.Root, caInside))
+	data, err := os.ReadFile(filepath.Join(first.Root, CAInside))
 	if err != nil || string(data) != "bundle 2, longer" {
 		t.Errorf("bundle inside: %q, %v", data, err)
 	}

@@ -78,10 +78,10 @@ func (w *hostWriter) certificates() {
 		w.err = err
 		return
 	}
-	w.file(caInside, string(data))
+	w.file(CAInside, string(data))
 	w.link("certs/ca-certificates.crt", "/etc/ssl/cert.pem")
 	w.link("certs/ca-certificates.crt", "/etc/ssl/ca-bundle.pem")
-	w.link(caInside, "/etc/pki/tls/certs/ca-bundle.crt")
+	w.link(CAInside, "/etc/pki/tls/certs/ca-bundle.crt")
 }
 
 // alternatives copies the links that links in /usr/bin go through, except those of manual pages.

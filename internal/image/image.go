@@ -121,7 +121,7 @@ func decode(dir, name string, data []byte) (Template, error) {
 	}
 	// Looked up now and not when the template was made, so that an update of the host's bundle shows up.
 	if bundle, ok := HostCABundle(); ok && t.Kind != Host {
-		t.Binds = append(t.Binds, Bind{Source: bundle, Target: caInside})
+		t.Binds = append(t.Binds, Bind{Source: bundle, Target: CAInside})
 	}
 	return t, nil
 }
@@ -131,7 +131,7 @@ func (t Template) encode(dir string) ([]byte, error) {
 	t.Format = formatVersion
 	var binds []Bind
 	for _, b := range t.Binds {
-		if b.Target == caInside {
+		if b.Target == CAInside {
 			continue // decode adds the one of the day
 		}
 		if rel, ok := strings.CutPrefix(b.Source, dir+"/"); ok {

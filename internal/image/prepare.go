@@ -176,10 +176,10 @@ func (p *preparer) certificates() {
 			own = p.read(strings.TrimPrefix(place, "/"), 8<<20)
 		}
 	}
-	p.file(strings.TrimPrefix(caInside, "/"), own, 0o644)
+	p.file(strings.TrimPrefix(CAInside, "/"), own, 0o644)
 	for _, place := range caPlaces() {
-		if place != caInside {
-			p.link(caInside, strings.TrimPrefix(place, "/"))
+		if place != CAInside {
+			p.link(CAInside, strings.TrimPrefix(place, "/"))
 		}
 	}
 }

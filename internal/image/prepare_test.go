@@ -110,7 +110,7 @@ func TestPrepareReplaces(t *testing.T) {
 			t.Errorf("%s: %v, %v", d.path, info, err)
 		}
 	}
-	for _, f := range []string{"etc/passwd", "etc/group", "etc/hosts", "etc/resolv.conf", guestFile, caInside} {
+	for _, f := range []string{"etc/passwd", "etc/group", "etc/hosts", "etc/resolv.conf", guestFile, CAInside} {
 		if info, err := os.Lstat(filepath.Join(dir, f)); err != nil || !info.Mode().IsRegular() {
 			t.Errorf("%s: %v, %v", f, info, err)
 		}
@@ -148,12 +148,12 @@ func TestPrepareKeepsTheImagesBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, place := range caPlaces() {
-		data, err := root.ReadFile(strings.TrimPrefix(caInside, "/"))
+		data, err := root.ReadFile(strings.TrimPrefix(CAInside, "/"))
 		if err != nil || string(data) != "own" {
 			t.Errorf("%s: %q, %v", place, data, err)
 		}
 		target, err := os.Readlink(filepath.Join(dir, place))
-		if place != caInside && (err != nil || target != caInside) {
+		if place != CAInside && (err != nil || target != CAInside) {
 			t.Errorf("%s: %q, %v", place, target, err)
 		}
 	}

@@ -27,16 +27,6 @@ import (
 	"github.com/rung-dev/rung"
 )
 
-// Egress says what may leave a sandbox at most. Narrower is always possible: today no rung has a network at all.
-type Egress string
-
-// The modes of the threat table.
-const (
-	EgressNone      Egress = "none"           // no network device at all, absence verified
-	EgressDeny      Egress = "deny+allowlist" // nothing but what is named, denials answered and recorded
-	EgressAllowList Egress = "allowlist"      // what is named for this kind of code
-)
-
 // Request is what the caller knows and wants. The zero value asks for generated code on the best rung there is.
 type Request struct {
 	Threat        rung.Threat // "" is generated
@@ -83,8 +73,8 @@ type Reason struct {
 type Decision struct {
 	Rung     rung.Rung
 	Threat   rung.Threat
-	Egress   Egress
-	Nested   bool // the microvm must have a second wall inside
+	Egress   rung.EgressMode // without a wish of the caller: the most this kind of code gets without a rule
+	Nested   bool            // the microvm must have a second wall inside
 	Allowed  bool
 	Accepted string // the rung below the list that was accepted by name and is used; goes into the record
 	Reasons  []Reason
@@ -110,14 +100,11 @@ func List(t rung.Threat) []rung.Rung {
 	return nil
 }
 
-func egress(t rung.Threat) Egress {
-	switch t {
-	case rung.Trusted:
-		return EgressAllowList
-	case rung.Generated, rung.Untrusted:
-		return EgressDeny
+func egress(t rung.Threat) rung.EgressMode {
+	if t == rung.Adversarial || t == rung.Compute {
+		return rung.EgressNone
 	}
-	return EgressNone
+	return rung.EgressDeny
 }
 
 // Candidates are the rungs whose availability Decide looks at, in its order, so that a caller need not check the others.
@@ -210,7 +197,7 @@ func (d *Decision) refuse(r rung.Rung) {
 
 // stronger reports whether r, which is not listed, stands above the weakest listed rung.
 func (d *Decision) stronger(r rung.Rung) bool {
-	if r == rung.Remote && d.Egress == EgressNone {
+	if r == rung.Remote && d.Egress == rung.EgressNone {
 		return false
 	}
 	return above(r, weakest(d.Threat))

@@ -108,9 +108,9 @@ func TestBestAvailable(t *testing.T) {
 }
 
 func TestEgressAndNesting(t *testing.T) {
-	want := map[rung.Threat]Egress{
-		rung.Trusted: EgressAllowList, rung.Generated: EgressDeny, rung.Untrusted: EgressDeny,
-		rung.Adversarial: EgressNone, rung.Compute: EgressNone,
+	want := map[rung.Threat]rung.EgressMode{
+		rung.Trusted: rung.EgressDeny, rung.Generated: rung.EgressDeny, rung.Untrusted: rung.EgressDeny,
+		rung.Adversarial: rung.EgressNone, rung.Compute: rung.EgressNone,
 	}
 	for _, threat := range rung.Threats() {
 		d := Decide(Request{Threat: threat}, only(rung.Rungs()...))
@@ -214,7 +214,7 @@ func sound(t *rapid.T, req Request, host map[rung.Rung]Availability, d Decision)
 		t.Fatalf("none without being asked for: %+v", d)
 	}
 	listed := slices.Contains(List(d.Threat), d.Rung)
-	strong := above(d.Rung, weakest(d.Threat)) && (d.Rung != rung.Remote || d.Egress != EgressNone)
+	strong := above(d.Rung, weakest(d.Threat)) && (d.Rung != rung.Remote || d.Egress != rung.EgressNone)
 	if !listed && req.Pinned != d.Rung && req.AcceptLower != d.Rung {
 		t.Fatalf("%s is not listed and nobody named it: %+v", d.Rung, d)
 	}

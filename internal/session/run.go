@@ -61,10 +61,14 @@ func (r *run) create(ctx context.Context) error {
 		Env: []string{"RUNG_SANDBOX=" + string(t.Rung)},
 		// A backstop outside the client: its own clock ends the command first.
 		WallClock: t.Limits.Timeout + r.Grace + time.Minute,
-		Events:    r.event,
+		Events:    r.event, Link: t.Link, Files: t.Files,
 	}
 	var err error
-	if r.inst, err = r.Driver.Create(ctx, spec); err != nil {
+	r.inst, err = r.Driver.Create(ctx, spec)
+	if t.Linked != nil {
+		t.Linked()
+	}
+	if err != nil {
 		return err
 	}
 	r.guest = client.New(r.inst.Dial)

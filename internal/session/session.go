@@ -24,10 +24,14 @@ type Task struct {
 	Command  []string
 	Env      []string // "K=V", for the command
 	Limits   rung.Limits
-	Inputs   []Input
-	Outputs  []Output
-	Workdir  string    // where relative paths inside start; "" = /work
-	Stdin    io.Reader // nil = empty
+	Link     *driver.Link  // the sandbox's way out; nil = no network
+	Files    []driver.File // shown inside
+	// Linked is told when the sandbox holds its link itself; may be nil.
+	Linked  func()
+	Inputs  []Input
+	Outputs []Output
+	Workdir string    // where relative paths inside start; "" = /work
+	Stdin   io.Reader // nil = empty
 	// Stdout and Stderr get the command's output as it comes; nil = keep it in the record. A write error ends the run.
 	Stdout, Stderr io.Writer
 	// Interrupts are the owner's wishes to end: the first asks the command to terminate, the second ends the sandbox.

@@ -39,16 +39,28 @@ type Order struct {
 	DropUID    int           `json:"drop_uid"`   // uid and gid to become once the wall stands; 0 = stay
 	// UIDs and GIDs are the id maps of the holder's own user namespace; empty = none is made (root).
 	UIDs, GIDs []rung.IDMap
+	Link       LinkKind        `json:"link"`     // what the gate gets; the last of Request.Keep is then the gate's link
 	HideV2     bool            `json:"hide_v2"`  // hide the cgroup v2 mount of a hybrid layout (crun refuses it)
 	Prepared   bool            `json:"prepared"` // the client's go-ahead follows: see Request
 	Spec       json.RawMessage `json:"spec"`     // for the Build
 }
 
+// LinkKind is what the holder makes in the sandbox's network namespace and hands to the gate. It exists before the sandbox
+// starts, or never.
+type LinkKind string
+
+// The kinds of link.
+const (
+	NoLink    LinkKind = ""      // no interface but loopback
+	TAPLink   LinkKind = "tap"   // an Ethernet interface whose other end is the gate
+	ProxyLink LinkKind = "proxy" // a listening socket on the loopback address that the gate answers as a proxy
+)
+
 // Request is everything Start needs.
 type Request struct {
 	Order Order
 	// Keep are lock files the holder shares with the caller (flock(2) belongs to the open file, so the lock is held until
-	// both have closed it).
+	// both have closed it). With Order.Link the gate's link comes last: it too is kept for the sandbox's life.
 	Keep []*os.File
 	// Prepare, if not nil, does the client's part of the work while the holder starts, since both take milliseconds. The
 	// Build waits for its end (Workshop.Prepared).

@@ -95,6 +95,9 @@ func (h *held) start(builds map[string]Build, begin time.Time) error {
 			return rung.Errorf(rung.KindUnavailable, "holder: hostname: %w", err)
 		}
 	}
+	if err := h.link(); err != nil {
+		return err
+	}
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(h.order.Dir, socketName), Net: "unix"})
 	if err != nil {
 		return rung.Errorf(rung.KindInternal, "holder: listen: %w", err)

@@ -15,7 +15,7 @@ import (
 // What the client writes on the lifeline before lines of message:
 //
 //	'm'                     an ordinary user's id maps are written (read by becomeMapped)
-//	'o' length(4) JSON      the Order, with the lock files as rights of the first five bytes
+//	'o' length(4) JSON      the Order, with the lock files and the gate's link as rights of the first five bytes
 //	'p' or 'c'              the go-ahead, if the order says that one comes; 'c': the control group exists; with at most one
 //	                        file as right
 const (

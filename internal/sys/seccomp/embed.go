@@ -14,6 +14,8 @@ func filterText(p Profile) string {
 		return processFilter
 	case ProcessNotify:
 		return processNotifyFilter
+	case Gate:
+		return gateFilter
 	}
 	return ""
 }

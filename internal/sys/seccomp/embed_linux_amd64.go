@@ -13,6 +13,8 @@ var (
 	processFilter string
 	//go:embed data/amd64/process-notify.bpf
 	processNotifyFilter string
+	//go:embed data/amd64/gate.bpf
+	gateFilter string
 
 	//go:embed data/amd64/container.json
 	containerOCI string

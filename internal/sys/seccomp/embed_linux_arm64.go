@@ -13,6 +13,8 @@ var (
 	processFilter string
 	//go:embed data/arm64/process-notify.bpf
 	processNotifyFilter string
+	//go:embed data/arm64/gate.bpf
+	gateFilter string
 
 	//go:embed data/arm64/container.json
 	containerOCI string

@@ -52,6 +52,7 @@ const (
 	HardenedNotify Profile = "hardened-notify" // the same; dangerous calls are reported
 	Process        Profile = "process"         // as Hardened, without internet sockets
 	ProcessNotify  Profile = "process-notify"  // the same; dangerous calls and internet sockets are reported
+	Gate           Profile = "gate"            // for the gate's own process, which no runtime starts
 )
 
 // Filter returns the profile as raw BPF (an array of struct sock_filter) for this machine, or nil where there is none:

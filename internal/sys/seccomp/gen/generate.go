@@ -64,6 +64,7 @@ func profiles(goarch string) (map[string]built, error) {
 		"hardened-notify": {profile.Hardened(filter.Notify), native},
 		"process":         {profile.Process(quiet), native},
 		"process-notify":  {profile.Process(filter.Notify), native},
+		"gate":            {profile.Gate(), native},
 	}, nil
 }
 

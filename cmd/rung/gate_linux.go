@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/gate/control"
+)
+
+// gateUID is what the gate runs as when root starts it: below the holders' ids, an id that nothing else has.
+const gateUID = 0x6FFDFFFF
+
+// gateTimeout bounds every single exchange with the gate but the wait for a summary.
+const gateTimeout = 15 * time.Second
+
+// gateSocket is where the gate of this version listens.
+func (h *host) gateSocket() string {
+	return filepath.Join(h.RuntimeDir, "gate-"+strconv.Itoa(control.Version)+".sock")
+}
+
+// dialGate connects to the running gate, and starts one where none runs. One gate serves all sandboxes of this runtime
+// directory; it ends by itself when it has had nothing to do for a while.
+func (h *host) dialGate(ctx context.Context) (*control.Conn, error) {
+	path := h.gateSocket()
+	if c, err := connectGate(path); err == nil {
+		return c, nil
+	}
+	if err := os.MkdirAll(h.RuntimeDir, 0o711); err != nil {
+		return nil, rung.Errorf(rung.KindUnavailable, "runtime directory: %w", err)
+	}
+	unlock, err := lockGate(ctx, path+".lock")
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if c, err := connectGate(path); err == nil { // somebody else was faster
+		return c, nil
+	}
+	if err := h.startGate(path); err != nil {
+		return nil, err
+	}
+	c, err := connectGate(path)
+	if err != nil {
+		return nil, rung.Errorf(rung.KindUnavailable, "connect to the gate just started: %w", err).WithHint("see " + gateLog(path))
+	}
+	return c, nil
+}
+
+func connectGate(path string) (*control.Conn, error) {
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	_ = c.SetDeadline(time.Now().Add(gateTimeout))
+	return control.NewConn(c), nil
+}
+
+// lockGate lets one starter at a time through. The lock is the open file's and ends with this process at the latest.
+func lockGate(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, rung.Errorf(rung.KindUnavailable, "lock the gate's start: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
+	defer cancel()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			f.Close()
+			return nil, rung.Errorf(rung.KindUnavailable, "lock the gate's start: %w", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			f.Close()
+			return nil, rung.Errorf(rung.KindTimeout, "waiting for another rung to start the gate: %w", ctx.Err())
+		}
+	}
+}
+
+func gateLog(socket string) string { return socket + ".log" }
+
+// startGate listens for the gate and starts it on the listening socket, so that nobody has to wait until it is up: a
+// connection made before waits in the socket's queue.
+func (h *host) startGate(path string) error {
+	program := findProgram("rung-gate")
+	if program == "" {
+		return rung.Errorf(rung.KindUnavailable, "rung-gate, the only way out of a sandbox, is not found").
+			WithHint("put it beside rung or in PATH (`make` builds it into bin/), or run with --egress none")
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return rung.Errorf(rung.KindUnavailable, "remove the ended gate's socket: %w", err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return rung.Errorf(rung.KindUnavailable, "listen for the gate: %w", err)
+	}
+	defer l.Close()
+	l.SetUnlinkOnClose(false)
+	if err := os.Chmod(path, 0o600); err != nil { // whatever the umask says
+		return rung.Errorf(rung.KindUnavailable, "listen for the gate: %w", err)
+	}
+	listener, err := l.File()
+	if err != nil {
+		return rung.Errorf(rung.KindUnavailable, "listen for the gate: %w", err)
+	}
+	defer listener.Close()
+	return spawnGate(program, path, listener, h.RuntimeDir)
+}
+
+func spawnGate(program, path string, listener *os.File, runtime string) error {
+	dir, err := os.Open(runtime)
+	if err != nil {
+		return rung.Errorf(rung.KindUnavailable, "runtime directory: %w", err)
+	}
+	defer dir.Close()
+	log, err := os.OpenFile(gateLog(path), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return rung.Errorf(rung.KindUnavailable, "the gate's log: %w", err)
+	}
+	defer log.Close()
+	cmd := exec.Command(program, "serve") //nolint:noctx // it outlives this process, and ends by itself
+	cmd.Dir, cmd.Stderr, cmd.ExtraFiles = "/", log, []*os.File{listener, dir}
+	cmd.Env = append(gateEnv(os.Environ()), "RUNG_GATE_OWNER="+strconv.Itoa(os.Geteuid()))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: gateUID, Gid: gateUID}
+	}
+	if err := cmd.Start(); err != nil {
+		return rung.Errorf(rung.KindUnavailable, "start the gate: %w", err)
+	}
+	return cmd.Process.Release()
+}
+
+// gateEnv is what the gate needs to know of the caller's environment: how this host reaches the outside, and how long to
+// stay.
+func gateEnv(all []string) (env []string) {
+	for _, kv := range all {
+		switch name, _, _ := cutEnv(kv); name {
+		case "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "RUNG_GATE_LINGER", "RUNG_GATE_RESOLV_CONF":
+			env = append(env, kv)
+		}
+	}
+	return env
+}
