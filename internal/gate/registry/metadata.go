@@ -48,8 +48,11 @@ func readNPM(r io.Reader) (*facts, error) {
 		seen = true
 		return s.object(func(version string) error {
 			isText, err := s.isText()
-			if err != nil || !isText || version == "created" || version == "modified" {
-				return firstOf(err, s.skip) // "unpublished" is an object
+			if err != nil || version == "created" || version == "modified" {
+				return firstOf(err, s.skip)
+			}
+			if !isText { // "unpublished" is an object
+				return firstOf(f.add(version, ""), s.skip)
 			}
 			at, err := s.text()
 			if err != nil {
@@ -92,18 +95,7 @@ func readSimple(r io.Reader, page *url.URL) (*facts, error) {
 }
 
 func readSimpleFile(s *scanner, f *facts, page *url.URL) error {
-	member := map[string]string{}
-	err := s.object(func(key string) error {
-		isText, err := s.isText()
-		if err != nil || !isText || key != "url" && key != "upload-time" {
-			return firstOf(err, s.skip)
-		}
-		if _, twice := member[key]; twice {
-			return errJSON
-		}
-		member[key], err = s.text()
-		return err
-	})
+	member, err := s.texts("url", "upload-time")
 	if err != nil {
 		return err
 	}
@@ -131,18 +123,7 @@ func fileKey(host string, segments []string) string {
 // the protocol has no other.
 func readInfo(r io.Reader) (*facts, error) {
 	s, f := newScanner(r), newFacts()
-	member := map[string]string{}
-	err := s.object(func(key string) error {
-		isText, err := s.isText()
-		if err != nil || !isText || key != "Version" && key != "Time" {
-			return firstOf(err, s.skip)
-		}
-		if _, twice := member[key]; twice {
-			return errJSON
-		}
-		member[key], err = s.text()
-		return err
-	})
+	member, err := s.texts("Version", "Time")
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -223,6 +224,26 @@ func (s *scanner) word() error {
 func (s *scanner) isText() (bool, error) {
 	c, err := s.next()
 	return c == '"', err
+}
+
+// texts reads an object's members of these names, "" for one that is no string. A name that comes twice is a trick.
+func (s *scanner) texts(names ...string) (map[string]string, error) {
+	member := map[string]string{}
+	return member, s.object(func(key string) error {
+		if !slices.Contains(names, key) {
+			return s.skip()
+		}
+		if _, twice := member[key]; twice {
+			return errJSON
+		}
+		member[key] = ""
+		isText, err := s.isText()
+		if err != nil || !isText {
+			return firstOf(err, s.skip)
+		}
+		member[key], err = s.text()
+		return err
+	})
 }
 
 // end checks that nothing follows.
