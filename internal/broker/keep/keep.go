@@ -26,6 +26,8 @@ const (
 	newMark  = ".new-"
 	// stale is the age after which a half-written file is somebody's who died.
 	stale = time.Hour
+	// replaced is how often a file may be replaced while it is opened.
+	replaced = 8
 	// maxNames bounds a listing.
 	maxNames = 65536
 )
@@ -95,22 +97,17 @@ func private(info fs.FileInfo) bool {
 
 // Read returns a file of at most limit bytes. A missing one is fs.ErrNotExist.
 func (d *Dir) Read(name string, limit int64) ([]byte, error) {
-	// Non-blocking, since what is expected to be a file may be a pipe.
-	f, err := d.root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, syscall.ELOOP) {
-		return nil, d.foreign(name)
+	f, info, err := d.open(name, os.O_RDONLY)
+	for range replaced {
+		if rung.KindOf(err) != rung.KindConflict {
+			break
+		}
+		f, info, err = d.open(name, os.O_RDONLY)
 	}
 	if err != nil {
-		return nil, problem("open "+d.Path(name), err)
+		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, problem("look at "+d.Path(name), err)
-	}
-	if !info.Mode().IsRegular() || !private(info) {
-		return nil, d.foreign(name)
-	}
 	if info.Size() > limit {
 		return nil, rung.Errorf(rung.KindUnavailable, "%s has %d bytes, more than the %d it could have", d.Path(name), info.Size(), limit)
 	}
@@ -123,6 +120,37 @@ func (d *Dir) Read(name string, limit int64) ([]byte, error) {
 		return nil, problem("read "+d.Path(name), err)
 	}
 	return data[:n], nil
+}
+
+// open opens a private file. os.Root follows links that stay inside even when asked not to, so what was opened is compared
+// with what has the name.
+func (d *Dir) open(name string, flags int) (*os.File, fs.FileInfo, error) {
+	// Non-blocking, since what is expected to be a file may be a pipe.
+	f, err := d.root.OpenFile(name, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		if named, e := d.root.Lstat(name); e == nil && !named.Mode().IsRegular() {
+			return nil, nil, d.foreign(name)
+		}
+		return nil, nil, problem("open "+d.Path(name), err)
+	}
+	info, err := f.Stat()
+	named, e := d.root.Lstat(name)
+	if err = errors.Join(err, e); err != nil {
+		f.Close()
+		return nil, nil, problem("look at "+d.Path(name), err)
+	}
+	if !info.Mode().IsRegular() || !private(info) {
+		f.Close()
+		return nil, nil, d.foreign(name)
+	}
+	if !os.SameFile(info, named) {
+		f.Close()
+		if named.Mode().IsRegular() {
+			return nil, nil, rung.Errorf(rung.KindConflict, "%s was replaced while it was read", d.Path(name)).WithHint("try again")
+		}
+		return nil, nil, d.foreign(name)
+	}
+	return f, info, nil
 }
 
 func (d *Dir) foreign(name string) error {
@@ -232,9 +260,9 @@ func (d *Dir) Sweep() {
 
 // Lock takes the directory's lock, shared or alone, and waits for it as long as ctx allows. It ends with the process.
 func (d *Dir) Lock(ctx context.Context, alone bool) (unlock func(), err error) {
-	f, err := d.root.OpenFile(lockFile, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	f, _, err := d.open(lockFile, os.O_RDWR|os.O_CREATE)
 	if err != nil {
-		return nil, problem("lock "+d.path, err)
+		return nil, err
 	}
 	how := syscall.LOCK_SH
 	if alone {

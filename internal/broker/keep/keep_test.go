@@ -61,7 +61,7 @@ func TestHostileFiles(t *testing.T) {
 	for _, err := range []error{
 		os.WriteFile(outside, []byte("theirs"), 0o600),
 		os.Symlink(outside, at("link")),
-		os.Symlink("file", at("inner")),
+		os.WriteFile(at("fine"), []byte("fine"), 0o600), os.Symlink("fine", at("inner")),
 		os.WriteFile(at("file"), nil, 0o600),
 		os.WriteFile(at("open"), nil, 0o600), os.Chmod(at("open"), 0o640),
 		os.WriteFile(at("huge"), bytes.Repeat([]byte("x"), 11), 0o600),
