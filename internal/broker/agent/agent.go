@@ -74,15 +74,25 @@ func Enter(state, sandboxDir, agent string) error {
 	if err := rung.ValidName(agent); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(sandboxDir, FileName), os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return rung.Errorf(rung.KindInternal, "name the sandbox's agent: %w", err)
-	}
-	_, err = f.WriteString(agent + "\n")
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := write(sandboxDir, agent); err != nil {
 		return rung.Errorf(rung.KindInternal, "name the sandbox's agent: %w", err)
 	}
 	return Permit(state, agent)
+}
+
+// write puts the whole name in its place at once: a revocation may be reading.
+func write(dir, agent string) error {
+	temp := filepath.Join(dir, FileName+".new")
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp) // the sandbox's directory goes as a whole anyway
+	_, err = f.WriteString(agent + "\n")
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Link(temp, filepath.Join(dir, FileName)) // unlike a rename it never replaces
 }
 
 // Of returns the agent of a sandbox by its directory; fs.ErrNotExist where none was written.
