@@ -168,9 +168,9 @@ func (h *host) choose(ctx context.Context, c *runCmd, threat rung.Threat) (polic
 	var event error
 	switch {
 	case !d.Allowed:
-		event = h.audit.Event(audit.EventRefused, map[string]any{"threat": threat, "pinned": c.Rung, "reasons": d.Reasons})
+		event = h.audit.Append(audit.Refused(audit.Of{}, string(threat), c.Rung, d.Err(), d.Reasons))
 	case d.Accepted != "":
-		event = h.audit.Event(audit.EventAcceptedLower, map[string]any{"threat": threat, "accepted": d.Accepted})
+		event = h.audit.Append(audit.AcceptedLower(audit.Of{}, string(threat), d.Accepted))
 	}
 	if err := d.Err(); err != nil {
 		return d, driver.Status{}, err
@@ -249,16 +249,14 @@ func (h *host) sweep(ctx context.Context) <-chan struct{} {
 }
 
 func (h *host) save(rec *rung.Record) (string, error) {
-	if len(rec.Denied) > 0 {
-		if err := h.audit.Event(audit.EventDenied, map[string]any{"id": rec.ID, "denied": rec.Denied}); err != nil {
-			return "not stored", rung.Errorf(rung.KindUnavailable, "the run is done, but its denied calls could not be logged: %w", err)
-		}
-	}
-	path, err := h.audit.Save(rec)
+	path, err := h.audit.Save(rec) // first: it signs, and the log takes the signature in
 	if err != nil {
-		return "not stored", rung.Errorf(rung.KindUnavailable, "the run is done, but its record could not be stored: %w", err)
+		path, err = "not stored", rung.Errorf(rung.KindUnavailable, "the run is done, but its record could not be stored: %w", err)
 	}
-	return path, nil
+	if e := h.audit.Append(audit.RunEvents(audit.Of{}, rec)...); e != nil {
+		err = errors.Join(err, rung.Errorf(rung.KindUnavailable, "the run is done, but its events could not be logged: %w", e))
+	}
+	return path, err
 }
 
 // merge turns the guest's measurement into the record's form.

@@ -1,17 +1,19 @@
-// Package audit signs and stores the records of runs, and appends the events that a record alone would not keep: accepted
-// exceptions, refusals, summaries of denied calls.
+// Package audit signs and stores the records of runs, and appends to the event log what happened: runs, accepted exceptions,
+// refusals, denied calls and connections.
 //
 // Everything lives below one state directory:
 //
 //	keys/record.ed25519            the signing key, made on first use, 0600
 //	records/<YYYY-MM-DD>/<id>.json one signed record, 0600
-//	events.jsonl, .1, .2, .3       one JSON object per line, rotated by size
+//	log/                           the tamper-evident event log, 0700; see package log
 //
 // A record is worth what its key is: whoever can read the key can sign anything, so a record proves itself only to somebody
-// who trusts this key and this machine. The tamper-evident log with exported checkpoints is a later step.
+// who trusts this key and this machine. The event log has each record's signature in it, and can be held against a
+// checkpoint that was exported before.
 //
 // Records and events are written without fsync: a run must not wait for the disk, and a power cut may lose the newest. Only
-// the key, which cannot be made again, is synced. Writing is atomic, so a crash never leaves half a record behind.
+// the key, which cannot be made again, and the log's checkpoints are synced. Writing is atomic, so a crash never leaves half
+// a record behind.
 package audit
 
 import (
@@ -22,6 +24,7 @@ import (
 	"syscall"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/audit/log"
 )
 
 // Caps of the store: the newest records are kept up to these, see Prune.
@@ -38,6 +41,9 @@ type Store struct {
 
 	mu  sync.Mutex
 	key *key // once loaded
+
+	logMu sync.Mutex // not mu: the log asks for the key
+	log   *log.Log   // once opened
 }
 
 // Open opens the store below the state directory, making the directory if needed. Nothing else is made before its first use.
@@ -53,8 +59,16 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir: dir, root: root}, nil
 }
 
-// Close releases the directory.
-func (s *Store) Close() error { return s.root.Close() }
+// Close releases the directories.
+func (s *Store) Close() error {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	err := s.root.Close()
+	if s.log != nil {
+		err = errors.Join(err, s.log.Close())
+	}
+	return err
+}
 
 // stateError names what failed, with the kind and the remedy where the cause tells.
 func stateError(what string, err error) *rung.Error {

@@ -1,94 +1,71 @@
 package audit
 
 import (
-	"encoding/json"
+	"crypto/ed25519"
 	"errors"
-	"os"
-	"strconv"
-	"syscall"
-	"time"
+	"io/fs"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/audit/log"
 )
 
-// Kinds of events.
+// Entry is one event to append: one cause, with how often it happened in the field "count".
+type Entry = log.Entry
+
+// Kinds of events. Each has its class in package ocsf; one that is not listed there is exported as a base event.
 const (
+	EventRun           = "run"            // the end of a run
 	EventAcceptedLower = "accepted_lower" // a run below its threat's list, accepted by name
-	EventRefused       = "refused"        // policy said no
-	EventDenied        = "denied"         // summary of a run's denied system calls
+	EventRefused       = "refused"        // policy said no before anything ran
+	EventDenied        = "denied"         // a denied system call
+	EventNet           = "net"            // a use of the network; its layer is a field
+	EventSecret        = "secret"         // a secret was added, leased, removed, or seen where it must not be
+	EventAgent         = "agent"          // an agent was revoked or let in again
 )
 
-const (
-	eventFile    = "events.jsonl"
-	eventLock    = "events.lock"
-	eventFiles   = 4        // the current one and three older
-	maxEventFile = 16 << 20 // then it is rotated
-	maxEventLine = 64 << 10
-)
+const logDir = "log"
 
-type event struct {
-	Time   time.Time      `json:"time"`
-	Kind   string         `json:"kind"`
-	Fields map[string]any `json:"fields,omitempty"`
-	Cut    bool           `json:"cut,omitempty"` // the fields were too long to keep
+// Append appends events to the log, as one piece. See log.Append for what it costs and bounds.
+func (s *Store) Append(entries ...Entry) error {
+	l, err := s.openLog(true)
+	if err != nil {
+		return err
+	}
+	return l.Append(entries...)
 }
 
-// Event appends one line. Each is one write to a file opened for appending, so lines of several processes never mix.
-func (s *Store) Event(kind string, fields map[string]any) error {
-	now := time.Now().UTC()
-	line, err := json.Marshal(event{Time: now, Kind: kind, Fields: fields})
-	if err != nil {
-		return rung.Errorf(rung.KindInternal, "encode an event: %w", err)
+// Log returns the event log; KindNotFound when no event was ever written.
+func (s *Store) Log() (*log.Log, error) { return s.openLog(false) }
+
+// MakeLog is Log that makes an empty one if there is none.
+func (s *Store) MakeLog() (*log.Log, error) { return s.openLog(true) }
+
+func (s *Store) openLog(make bool) (*log.Log, error) {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	if s.log != nil {
+		return s.log, nil
 	}
-	if len(line) > maxEventLine {
-		if line, err = json.Marshal(event{Time: now, Kind: kind[:min(len(kind), 64)], Cut: true}); err != nil {
-			return rung.Errorf(rung.KindInternal, "encode an event: %w", err)
+	dir, err := s.root.OpenRoot(logDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if !make {
+			return nil, rung.Errorf(rung.KindNotFound, "there is no event log yet").WithHint("the first run makes it")
 		}
-	}
-	f, err := s.root.OpenFile(eventFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
-	if err != nil {
-		return stateError("open the event file", err)
-	}
-	n, err := f.Write(append(line, '\n'))
-	if err != nil && n > 0 {
-		_, _ = f.Write([]byte{'\n'}) // keep what was cut off from swallowing the next line; the disk is full anyway
-	}
-	info, statErr := f.Stat()
-	if err := errors.Join(err, f.Close()); err != nil {
-		return stateError("write an event", err)
-	}
-	if statErr == nil && info.Size() >= maxEventFile {
-		return s.rotate(maxEventFile)
-	}
-	return nil
-}
-
-// rotate renames under a lock, and only if the file is still too long: another process may just have done it. A process that
-// cannot have the lock leaves it to the one that has.
-func (s *Store) rotate(limit int64) error {
-	lock, err := s.root.OpenFile(eventLock, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return stateError("lock the events", err)
-	}
-	defer lock.Close() // gives the lock back
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil
-	}
-	info, err := s.root.Lstat(eventFile)
-	if err != nil || info.Size() < limit {
-		return nil
-	}
-	for n := eventFiles - 1; n > 0; n-- {
-		if err := s.root.Rename(eventName(n-1), eventName(n)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return stateError("rotate the events", err)
+		// The modes of what is inside do not matter: nobody else gets in here.
+		if err := s.root.Mkdir(logDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, stateError("make the log directory", err)
 		}
+		dir, err = s.root.OpenRoot(logDir)
 	}
-	return nil
-}
-
-func eventName(n int) string {
-	if n == 0 {
-		return eventFile
+	if err != nil {
+		return nil, stateError("open the log directory", err)
 	}
-	return eventFile + "." + strconv.Itoa(n)
+	s.log = log.Open(dir, func() (ed25519.PrivateKey, error) {
+		k, err := s.loadKey()
+		if err != nil {
+			return nil, err
+		}
+		return k.private, nil
+	})
+	return s.log, nil
 }

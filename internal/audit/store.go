@@ -88,8 +88,8 @@ func (s *Store) write(dir, id string, text []byte) error {
 	return nil
 }
 
-// Entry is one stored record.
-type Entry struct {
+// Stored is one stored record.
+type Stored struct {
 	ID   string    `json:"id"`
 	Path string    `json:"path"` // absolute
 	Size int64     `json:"size"`
@@ -99,8 +99,8 @@ type Entry struct {
 }
 
 // List returns the stored records, newest first, at most limit of them (0: all).
-func (s *Store) List(limit int) ([]Entry, error) {
-	var list []Entry
+func (s *Store) List(limit int) ([]Stored, error) {
+	var list []Stored
 	err := s.eachDay(func(dir string) bool {
 		list = append(list, s.inDay(dir)...)
 		return limit == 0 || len(list) < limit
@@ -172,12 +172,12 @@ func (s *Store) names(dir string) ([]string, error) {
 }
 
 // inDay returns one day's records, newest first. What vanishes while it looks was pruned by somebody else.
-func (s *Store) inDay(dir string) []Entry {
+func (s *Store) inDay(dir string) []Stored {
 	names, err := s.names(dir)
 	if err != nil {
 		return nil
 	}
-	var list []Entry
+	var list []Stored
 	for _, name := range names {
 		id, ok := strings.CutSuffix(name, suffix)
 		if !ok || rung.ValidName(id) != nil {
@@ -188,9 +188,9 @@ func (s *Store) inDay(dir string) []Entry {
 		if err != nil || !info.Mode().IsRegular() {
 			continue
 		}
-		list = append(list, Entry{ID: id, Path: filepath.Join(s.dir, path), Size: info.Size(), Time: info.ModTime(), name: path})
+		list = append(list, Stored{ID: id, Path: filepath.Join(s.dir, path), Size: info.Size(), Time: info.ModTime(), name: path})
 	}
-	slices.SortFunc(list, func(a, b Entry) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.ID, b.ID)) })
+	slices.SortFunc(list, func(a, b Stored) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(a.ID, b.ID)) })
 	return list
 }
 

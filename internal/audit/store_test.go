@@ -1,8 +1,6 @@
 package audit
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -162,65 +160,82 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// Events of many goroutines at once make one whole log, and a run without a log does not make one to read it.
 func TestEvents(t *testing.T) {
 	s := open(t)
+	if _, err := s.Log(); rung.KindOf(err) != rung.KindNotFound {
+		t.Errorf("a log that nobody wrote: %v", err)
+	}
 	var wg sync.WaitGroup
 	for n := range 8 {
 		wg.Go(func() {
 			for range 25 {
-				if err := s.Event(EventRefused, map[string]any{"n": n, "text": strings.Repeat("x", 2000)}); err != nil {
+				if err := s.Append(Entry{Kind: EventRefused, Fields: map[string]any{"n": n, "text": strings.Repeat("x", 2000)}}); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if err := s.Event(EventDenied, map[string]any{"huge": strings.Repeat("x", maxEventLine)}); err != nil {
-		t.Fatal(err)
-	}
-	lines := readEvents(t, s, eventFile)
-	if len(lines) != 201 || !lines[200].Cut || lines[200].Fields != nil || lines[0].Kind != EventRefused {
-		t.Errorf("%d events, last %+v", len(lines), lines[len(lines)-1])
-	}
-}
-
-func readEvents(t *testing.T, s *Store, name string) []event {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(s.dir, name))
+	public, err := s.PublicKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var list []event
-	for line := range bytes.Lines(text) {
-		var e event
-		if err := json.Unmarshal(line, &e); err != nil {
-			t.Fatalf("%v in %.80q", err, line)
-		}
-		list = append(list, e)
-	}
-	return list
-}
-
-func TestEventRotation(t *testing.T) {
-	s := open(t)
-	for n := range 6 {
-		if err := s.Event("test", map[string]any{"n": n}); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.rotate(1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.rotate(1); err != nil { // no current file: nothing to do
+	l, err := s.Log()
+	if err != nil {
 		t.Fatal(err)
 	}
-	for n := 1; n < eventFiles; n++ {
-		if e := readEvents(t, s, eventName(n)); len(e) != 1 || e[0].Fields["n"] != float64(6-n) {
-			t.Errorf("%s: %+v", eventName(n), e)
+	if r, err := l.Verify(public, nil); err != nil || !r.OK || r.Lines != 201 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, name := range []string{"log", "log/lock", "log/head", "log/0000000000000001.jsonl"} {
+		if info, err := os.Stat(filepath.Join(s.dir, name)); err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(s.dir, eventName(eventFiles))); err == nil {
-		t.Error("more files than are kept")
+}
+
+func TestRunEvents(t *testing.T) {
+	s := open(t)
+	rec := sample("run-1")
+	if _, err := s.Save(rec); err != nil {
+		t.Fatal(err)
+	}
+	list := RunEvents(Of{Agent: "a", Call: "c"}, rec)
+	if len(list) != 2 || list[0].Sandbox != "run-1" || list[0].Fields["record"] != rec.Signature.Value || list[1].Fields["syscall"] != "bpf" || list[1].Fields["count"] != int64(3) {
+		t.Errorf("%+v", list)
+	}
+	list = append(list, Denial(Of{Sandbox: "x"}, &rung.NetDenial{Layer: "dns", Host: "evil", Reason: "no rule", Severity: "high", Count: 7}),
+		Allowed(Of{Sandbox: "x"}, &rung.NetAllowed{Host: "good", Port: 443, Rule: "r", Count: 1}),
+		Refused(Of{}, "generated", "process", os.ErrPermission, []struct{ Text string }{{"why"}}), AcceptedLower(Of{}, "generated", "process"))
+	if err := s.Append(list...); err != nil {
+		t.Fatal(err)
+	}
+	if list[2].Severity != "high" || list[2].Fields["count"] != int64(7) || list[2].Fields["port"] != nil {
+		t.Errorf("%+v", list[2])
+	}
+}
+
+func TestParseCall(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, c := range []struct{ flag, env, want string }{
+		{"", "", ""},
+		{"", parent, parent},
+		{"job-7", parent, "job-7"},
+		{"", strings.ToUpper(parent), ""},
+		{"", "ff" + parent[2:], ""},
+		{"", parent + "-x", ""},
+		{"", "00-00000000000000000000000000000000-b7ad6b7169203331-01", ""},
+		{"", strings.Replace(parent, "-b", "\n-", 1), ""},
+	} {
+		if got, err := ParseCall(c.flag, c.env); err != nil || got != c.want {
+			t.Errorf("%q, %q: %q, %v", c.flag, c.env, got, err)
+		}
+	}
+	for _, bad := range []string{"a b", "a\n", "é", strings.Repeat("x", maxCall+1)} {
+		if _, err := ParseCall(bad, ""); rung.KindOf(err) != rung.KindInvalid {
+			t.Errorf("%.20q: %v", bad, err)
+		}
 	}
 }
 
