@@ -253,7 +253,7 @@ func frame(token string, l *rung.Lease) ([]byte, error) {
 // exchange sends the message and reads the gate's answer.
 func exchange(conn net.Conn, message []byte) error {
 	if err := conn.SetDeadline(time.Now().Add(delivery)); err != nil {
-		return rung.Errorf(rung.KindInternal, "deliver the lease: %w", err)
+		return undelivered(err)
 	}
 	if _, err := conn.Write(message); err != nil {
 		return undelivered(err)
