@@ -11,7 +11,7 @@ import (
 // ParseAllow reads what --allow takes: HOST, *.SUFFIX or a network in CIDR form, with an optional :PORT, and with /tcp where
 // any bytes may pass. Without a port a rule means 443 and 80.
 //
-//	pypi.org   pypi.org:443   *.example.com   db.example.com:5432/tcp   10.0.0.0/8:443   2001:db8::/32:443   10.0.0.5/32:5432/tcp
+//	index.test   index.test:443   *.example.com   db.example.com:5432/tcp   10.0.0.0/8:443   2001:db8::/32:443   10.0.0.5/32:5432/tcp
 func ParseAllow(text string) (rung.EgressRule, error) {
 	r, f := parseAllow(text)
 	if f == nil {

@@ -11,14 +11,14 @@ import (
 
 func TestParseAllow(t *testing.T) {
 	for in, want := range map[string]rung.EgressRule{
-		"pypi.org":                  {Host: "pypi.org"},
-		"PyPI.org.":                 {Host: "pypi.org"},
-		"pypi.org:443":              {Host: "pypi.org", Ports: []int{443}},
+		"index.test":                {Host: "index.test"},
+		"Index.test.":               {Host: "index.test"},
+		"index.test:443":            {Host: "index.test", Ports: []int{443}},
 		"*.example.com":             {Host: "*.example.com"},
 		"*.Example.COM.:8443":       {Host: "*.example.com", Ports: []int{8443}},
 		"*.github.io":               {Host: "*.github.io"},
 		"db.example.com:5432/tcp":   {Host: "db.example.com", Ports: []int{5432}, Protocol: "tcp"},
-		"pypi.org:443/http":         {Host: "pypi.org", Ports: []int{443}},
+		"index.test:443/http":       {Host: "index.test", Ports: []int{443}},
 		"intranet:8080":             {Host: "intranet", Ports: []int{8080}},
 		"bücher.example":            {Host: "xn--bcher-kva.example"},
 		"*.bücher.example":          {Host: "*.xn--bcher-kva.example"},
@@ -53,17 +53,17 @@ func TestParseAllowRefuses(t *testing.T) {
 		"a.*.com":                  "whole labels|",
 		"*.*.com":                  "wildcard|",
 		"*.":                       "empty|",
-		"pypi.org:0":               `"0" is no port|`,
-		"pypi.org:65536":           "1 to 65535|",
-		"pypi.org:":                "no port|",
-		"pypi.org:+443":            "no port|",
-		"pypi.org:0443":            "no port|",
-		"pypi.org:https":           "no port|",
-		"pypi.org:443:443":         "no port|",
-		"https://pypi.org":         "URL|--allow example.com",
-		"pypi.org/simple":          "no network|paths in a policy file",
-		"pypi.org,a.org":           "more than one|once",
-		"user@pypi.org":            "user information|",
+		"index.test:0":             `"0" is no port|`,
+		"index.test:65536":         "1 to 65535|",
+		"index.test:":              "no port|",
+		"index.test:+443":          "no port|",
+		"index.test:0443":          "no port|",
+		"index.test:https":         "no port|",
+		"index.test:443:443":       "no port|",
+		"https://index.test":       "URL|--allow example.com",
+		"index.test/simple":        "no network|paths in a policy file",
+		"index.test,a.org":         "more than one|once",
+		"user@index.test":          "user information|",
 		"db.example.com/tcp":       "names its ports|",
 		"dns.example:53/udp":       "UDP|",
 		"10.0.0.5":                 "named as a network|--allow 10.0.0.5/32",
@@ -96,7 +96,7 @@ func TestParseAllowRefuses(t *testing.T) {
 
 // What the printer writes after the word allow is what ParseAllow reads.
 func FuzzParseAllow(f *testing.F) {
-	for _, s := range []string{"pypi.org:443", "*.example.com", "10.0.0.0/8:22/tcp", "[2001:db8::]/32:443", "Bücher.example", "a:65535/tcp", "::/0"} {
+	for _, s := range []string{"index.test:443", "*.example.com", "10.0.0.0/8:22/tcp", "[2001:db8::]/32:443", "Bücher.example", "a:65535/tcp", "::/0"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -43,7 +43,7 @@ func (p *Policy) each(name string, f func([]int32)) {
 
 // first returns the first rule of the policy that names the host and is what is wanted.
 func (p *Policy) first(name string, want func(*compiled) bool) *compiled {
-	best := int32(len(p.rules)) //nolint:gosec // at most MaxRules
+	best := int32(len(p.rules))
 	p.each(name, func(list []int32) { best = p.earliest(list, best, want) })
 	if int(best) == len(p.rules) {
 		return nil
@@ -201,7 +201,7 @@ func (p *Policy) npm(each candidates, port int) bool {
 
 // judge asks each rule and keeps the first that matches, or the one that came furthest.
 func (p *Policy) judge(r *Request, path string, each candidates) Decision {
-	best, nearest, furthest := int32(len(p.rules)), int32(0), obstacleNone //nolint:gosec // at most MaxRules
+	best, nearest, furthest := int32(len(p.rules)), int32(0), obstacleNone
 	each(func(list []int32) {
 		for _, i := range list {
 			if i >= best {

@@ -30,7 +30,7 @@ func show(d Decision) string {
 
 func sample(t testing.TB, mode rung.EgressMode) *Policy {
 	return compile(t, mode,
-		rung.EgressRule{Host: "PyPI.org", Ports: []int{443}},
+		rung.EgressRule{Host: "Index.test", Ports: []int{443}},
 		rung.EgressRule{Host: "*.example.com"},
 		rung.EgressRule{Host: "db.example.com", Ports: []int{5432}, Protocol: "tcp"},
 		rung.EgressRule{Host: "api.test", Methods: []string{"GET"}, Paths: []string{"/v1/**"}, RequireTLS: true},
@@ -48,15 +48,15 @@ func sample(t testing.TB, mode rung.EgressMode) *Policy {
 func TestLookup(t *testing.T) {
 	p := sample(t, rung.EgressDeny)
 	for name, want := range map[string]string{
-		"pypi.org":                 "yes: allow pypi.org:443",
-		"PyPI.ORG.":                "yes: allow pypi.org:443",
+		"index.test":               "yes: allow index.test:443",
+		"Index.TEST.":              "yes: allow index.test:443",
 		"www.example.com":          "yes: allow *.example.com",
 		"a.b.c.example.com":        "yes: allow *.example.com",
 		"api.test":                 "yes: allow api.test:443 methods GET paths /v1/** require_tls",
 		"nothing.test":             "yes: allow nothing.test methods none",
 		"intranet":                 "yes: allow intranet",
 		"example.com":              "no: no rule names example.com: *.example.com names only what is below it | allow *.example.com | --allow example.com",
-		"www.pypi.org":             "no: no rule names www.pypi.org: the rule for pypi.org does not name what is below it | allow pypi.org:443 | --allow www.pypi.org",
+		"www.index.test":           "no: no rule names www.index.test: the rule for index.test does not name what is below it | allow index.test:443 | --allow www.index.test",
 		"evil.org":                 "no: no rule names evil.org |  | --allow evil.org",
 		"notexample.com":           "no: no rule names notexample.com |  | --allow notexample.com",
 		"other":                    "no: no rule names other: a name without a dot needs a rule for itself |  | --allow other",
@@ -64,9 +64,9 @@ func TestLookup(t *testing.T) {
 		"metadata.google.internal": "no: metadata.google.internal is never resolved: it leads to the host or to its cloud's metadata |  |",
 		"localhost":                "no: localhost is never resolved: it leads to the host or to its cloud's metadata |  |",
 		"10.0.0.5":                 `no: "10.0.0.5" is not a host name: it can be read as an address |  |`,
-		"pypi.org\x00.evil.org":    `no: "pypi.org\x00.evil.org" is not a host name: it has a space or a control character |  |`,
-		"pypi.org:443":             `no: "pypi.org:443" is not a host name: it has a port, or is an IPv6 address |  |`,
-		"user@pypi.org":            `no: "user@pypi.org" is not a host name: it has user information |  |`,
+		"index.test\x00.evil.org":  `no: "index.test\x00.evil.org" is not a host name: it has a space or a control character |  |`,
+		"index.test:443":           `no: "index.test:443" is not a host name: it has a port, or is an IPv6 address |  |`,
+		"user@index.test":          `no: "user@index.test" is not a host name: it has user information |  |`,
 		"":                         `no: "" is not a host name: it is empty |  |`,
 	} {
 		if got := show(p.Lookup(name)); got != want {
@@ -82,16 +82,16 @@ func TestConnect(t *testing.T) {
 		port int
 		want string
 	}{
-		{"pypi.org", 443, "yes: allow pypi.org:443"},
-		{"pypi.org", 80, "no: port 80 of pypi.org is not allowed: the nearest rule names port 443 | allow pypi.org:443 | --allow pypi.org:80"},
-		{"pypi.org", 22, "no: port 22 of pypi.org is not allowed: the nearest rule names port 443 | allow pypi.org:443 | --allow pypi.org:22/tcp"},
+		{"index.test", 443, "yes: allow index.test:443"},
+		{"index.test", 80, "no: port 80 of index.test is not allowed: the nearest rule names port 443 | allow index.test:443 | --allow index.test:80"},
+		{"index.test", 22, "no: port 22 of index.test is not allowed: the nearest rule names port 443 | allow index.test:443 | --allow index.test:22/tcp"},
 		{"www.example.com", 80, "yes: allow *.example.com"},
 		{"www.example.com", 8443, "no: port 8443 of www.example.com is not allowed: the nearest rule names ports 80 and 443 | allow *.example.com | --allow www.example.com:8443"},
 		{"db.example.com", 5432, "yes: allow db.example.com:5432/tcp"},
 		{"db.example.com", 443, "yes: allow *.example.com"},
 		{"evil.org", 443, "no: no rule names evil.org |  | --allow evil.org:443"},
-		{"pypi.org", 0, "no: port 0 of pypi.org is not allowed: the nearest rule names port 443 | allow pypi.org:443 | --allow pypi.org"},
-		{"pypi.org", 65536, "no: 65536 is no port |  |"},
+		{"index.test", 0, "no: port 0 of index.test is not allowed: the nearest rule names port 443 | allow index.test:443 | --allow index.test"},
+		{"index.test", 65536, "no: 65536 is no port |  |"},
 		{"169.254.169.254", 80, `no: "169.254.169.254" is not a host name: it can be read as an address |  |`},
 	} {
 		if got := show(p.Connect(c.name, c.port)); got != c.want {
@@ -145,11 +145,11 @@ func TestDirectAndAddress(t *testing.T) {
 		port       int
 		want       string
 	}{
-		{"pypi.org", "8.8.8.8", 443, "yes: allow pypi.org:443"},
-		{"pypi.org", "192.0.2.1", 443, "yes: allow pypi.org:443"},
-		{"pypi.org", "10.0.0.5", 443, "no: port 443 of 10.0.0.5 is not allowed: the nearest rule names ports 5432 and 8080 | allow 10.0.0.0/8:5432,8080/tcp | --allow 10.0.0.5/32:443"},
-		{"pypi.org", "127.0.0.1", 443, "no: what pypi.org resolves to is refused: 127.0.0.1 is a loopback address (RFC 1122) |  |"},
-		{"pypi.org", "64:ff9b::7f00:1", 443, "no: what pypi.org resolves to is refused: 64:ff9b::7f00:1 is a NAT64 address (RFC 6052) with 127.0.0.1 in it, a loopback address (RFC 1122) |  |"},
+		{"index.test", "8.8.8.8", 443, "yes: allow index.test:443"},
+		{"index.test", "192.0.2.1", 443, "yes: allow index.test:443"},
+		{"index.test", "10.0.0.5", 443, "no: port 443 of 10.0.0.5 is not allowed: the nearest rule names ports 5432 and 8080 | allow 10.0.0.0/8:5432,8080/tcp | --allow 10.0.0.5/32:443"},
+		{"index.test", "127.0.0.1", 443, "no: what index.test resolves to is refused: 127.0.0.1 is a loopback address (RFC 1122) |  |"},
+		{"index.test", "64:ff9b::7f00:1", 443, "no: what index.test resolves to is refused: 64:ff9b::7f00:1 is a NAT64 address (RFC 6052) with 127.0.0.1 in it, a loopback address (RFC 1122) |  |"},
 		{"db.example.com", "10.0.0.5", 5432, "yes: allow db.example.com:5432/tcp"},
 		{"evil.org", "10.0.0.5", 5432, "no: no rule names evil.org |  | --allow evil.org:5432/tcp"},
 	} {
@@ -166,14 +166,14 @@ func TestRequest(t *testing.T) {
 		path string
 		want string
 	}{
-		{"https GET pypi.org /simple/", "/simple/", "yes: allow pypi.org:443"},
-		{"https POST PyPI.org. /a/../b?x=1", "/b", "yes: allow pypi.org:443"},
-		{"https GET pypi.org /a%2fb", "", `no: the path "/a%2fb" has no single meaning: it has an encoded slash |  |`},
-		{"https PROPFIND pypi.org /", "/", `no: the method PROPFIND is not allowed on pypi.org: the nearest rule lets GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS through | allow pypi.org:443 | - {host: pypi.org, methods: [PROPFIND], paths: ["/"]}`},
-		{"https CONNECT pypi.org /", "", `no: the method "CONNECT" is never let through |  |`},
-		{"https TRACE pypi.org /", "", `no: the method "TRACE" is never let through |  |`},
-		{"https get pypi.org /", "", `no: the method "get" is never let through |  |`},
-		{"http GET pypi.org /", "/", "no: port 80 of pypi.org is not allowed: the nearest rule names port 443 | allow pypi.org:443 | --allow pypi.org:80"},
+		{"https GET index.test /simple/", "/simple/", "yes: allow index.test:443"},
+		{"https POST Index.test. /a/../b?x=1", "/b", "yes: allow index.test:443"},
+		{"https GET index.test /a%2fb", "", `no: the path "/a%2fb" has no single meaning: it has an encoded slash |  |`},
+		{"https PROPFIND index.test /", "/", `no: the method PROPFIND is not allowed on index.test: the nearest rule lets GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS through | allow index.test:443 | - {host: index.test, methods: [PROPFIND], paths: ["/"]}`},
+		{"https CONNECT index.test /", "", `no: the method "CONNECT" is never let through |  |`},
+		{"https TRACE index.test /", "", `no: the method "TRACE" is never let through |  |`},
+		{"https get index.test /", "", `no: the method "get" is never let through |  |`},
+		{"http GET index.test /", "/", "no: port 80 of index.test is not allowed: the nearest rule names port 443 | allow index.test:443 | --allow index.test:80"},
 		{"https GET evil.org /", "/", "no: no rule names evil.org |  | --allow evil.org:443"},
 		{"https GET api.test /v1/x", "/v1/x", "yes: allow api.test:443 methods GET paths /v1/** require_tls"},
 		{"https GET api.test /v1/../v2/x", "/v2/x", "yes: mine"},
@@ -188,7 +188,7 @@ func TestRequest(t *testing.T) {
 		{"https PUT npm.test /npm/x", "/npm/x", "no: the registry npm.test is read-only: PUT is not allowed | allow npm.test registry npm |"},
 		{"ws GET ws.test /s", "/s", "yes: allow ws.test websocket"},
 		{"ws POST ws.test /s", "/s", "no: a WebSocket is asked for with GET, not POST | allow ws.test websocket |"},
-		{"ws GET pypi.org /s", "/s", `no: GET /s on pypi.org asks for a WebSocket, which the nearest rule does not allow | allow pypi.org:443 | - {host: pypi.org, methods: [GET], paths: ["/s"], websocket: true}`},
+		{"ws GET index.test /s", "/s", `no: GET /s on index.test asks for a WebSocket, which the nearest rule does not allow | allow index.test:443 | - {host: index.test, methods: [GET], paths: ["/s"], websocket: true}`},
 		{"https GET nothing.test /", "/", `no: the method GET is not allowed on nothing.test: the nearest rule lets none through | allow nothing.test methods none | - {host: nothing.test, methods: [GET], paths: ["/"]}`},
 		{"https GET db.example.com:5432 /", "/", "yes: allow db.example.com:5432/tcp"},
 		{"http GET 10.0.0.5:8080 /", "/", "yes: allow 10.0.0.0/8:5432,8080/tcp"},
@@ -221,12 +221,12 @@ func request(text string) Request {
 
 func TestModes(t *testing.T) {
 	none, open := compile(t, rung.EgressNone), sample(t, rung.EgressOpen)
-	for _, d := range []Decision{none.Lookup("pypi.org"), none.Connect("pypi.org", 443), none.Direct(netip.MustParseAddr("8.8.8.8"), 443)} {
+	for _, d := range []Decision{none.Lookup("index.test"), none.Connect("index.test", 443), none.Direct(netip.MustParseAddr("8.8.8.8"), 443)} {
 		if got := show(d); got != "no: this sandbox has no network (egress mode none) |  |" {
 			t.Error(got)
 		}
 	}
-	if _, d := none.Request(request("https GET pypi.org /")); d.Allow {
+	if _, d := none.Request(request("https GET index.test /")); d.Allow {
 		t.Error("mode none lets a request pass")
 	}
 	for text, want := range map[string]bool{
@@ -261,12 +261,14 @@ func TestModes(t *testing.T) {
 func TestInspectAndRaw(t *testing.T) {
 	for mode, table := range map[rung.EgressMode]map[string]string{
 		rung.EgressDeny: {
-			"pypi.org:443": "", "api.test:443": "inspect", "API.test.:443": "inspect", "api.test:8443": "", "npm.test:443": "inspect",
+			"index.test:443": "", "api.test:443": "inspect", "API.test.:443": "inspect", "api.test:8443": "", "npm.test:443": "inspect",
 			"ws.test:443": "inspect", "nothing.test:443": "inspect", "db.example.com:5432": "raw", "db.example.com:443": "", "evil.org:443": "",
 			"10.0.0.5:5432": "raw", "10.0.0.5:443": "", "8.8.8.8:8443": "", "bad name:443": "inspect",
 		},
-		rung.EgressOpen: {"evil.org:443": "raw", "api.test:443": "inspect", "api.test:9000": "raw", "pypi.org:443": "", "evil.org:853": "",
-			"8.8.8.8:22": "raw", "8.8.8.8:8443": "", "192.168.0.1:22": "", "10.0.0.5:5432": "raw"},
+		rung.EgressOpen: {
+			"evil.org:443": "raw", "api.test:443": "inspect", "api.test:9000": "raw", "index.test:443": "", "evil.org:853": "",
+			"8.8.8.8:22": "raw", "8.8.8.8:8443": "", "192.168.0.1:22": "", "10.0.0.5:5432": "raw",
+		},
 	} {
 		p := sample(t, mode)
 		for dest, want := range table {
@@ -330,8 +332,8 @@ func TestNotes(t *testing.T) {
 // Every hint that is a flag or a line makes the very thing pass that was refused.
 func TestHintsWork(t *testing.T) {
 	for _, text := range []string{
-		"https GET evil.org /", "https GET evil.org:8443 /", "https POST api.test /v1/x", "ws GET pypi.org /s", "http GET pypi.org /",
-		"https PROPFIND pypi.org /x", "https GET nothing.test:8443 /a%22b", "http GET 192.168.1.1 /", "http GET 192.168.1.1:22 /", "https GET dns.google /dns-query",
+		"https GET evil.org /", "https GET evil.org:8443 /", "https POST api.test /v1/x", "ws GET index.test /s", "http GET index.test /",
+		"https PROPFIND index.test /x", "https GET nothing.test:8443 /a%22b", "http GET 192.168.1.1 /", "http GET 192.168.1.1:22 /", "https GET dns.google /dns-query",
 		"https GET npm.test /other", "http GET [2001:db8::1] /",
 	} {
 		r := request(text)

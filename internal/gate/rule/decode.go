@@ -111,7 +111,7 @@ func readInt64(n ast.Node) (int64, error) {
 
 func readInt(n ast.Node) (int, error) {
 	v, err := readInt64(n)
-	if err == nil && int64(int32(v)) != v { //nolint:gosec // the conversion is the check
+	if err == nil && int64(int32(v)) != v {
 		return 0, nodeError(n, "%d is too large", v)
 	}
 	return int(v), err

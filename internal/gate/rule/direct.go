@@ -44,7 +44,7 @@ func (p *Policy) eachPrefix(a netip.Addr, f func([]int32)) {
 
 // firstPrefix returns the first rule of the policy that names the address and is what is wanted.
 func (p *Policy) firstPrefix(a netip.Addr, want func(*compiled) bool) *compiled {
-	best := int32(len(p.rules)) //nolint:gosec // at most MaxRules
+	best := int32(len(p.rules))
 	p.eachPrefix(a, func(list []int32) { best = p.earliest(list, best, want) })
 	if int(best) == len(p.rules) {
 		return nil

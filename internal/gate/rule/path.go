@@ -29,6 +29,9 @@ func normalPath(raw string, scoped bool) (string, error) {
 	if raw == "" || raw[0] != '/' {
 		return "", badPath(raw, "it does not begin with a slash")
 	}
+	if isPlainPath(raw) {
+		return raw, nil
+	}
 	var out []string
 	segments := strings.Split(raw[1:], "/")
 	for i, s := range segments {
@@ -50,6 +53,17 @@ func normalPath(raw string, scoped bool) (string, error) {
 		}
 	}
 	return "/" + strings.Join(out, "/"), nil
+}
+
+// isPlainPath reports whether a path is in normal form at first sight, as nearly all are: nothing encoded, no segment that
+// begins with a dot.
+func isPlainPath(raw string) bool {
+	for i := range len(raw) {
+		if c := raw[i]; c != '/' && !isPathByte(c) || c == '.' && raw[i-1] == '/' {
+			return false // the first byte is a slash, so that i-1 is there
+		}
+	}
+	return true
 }
 
 // normalSegment returns the normal form of what is between two slashes, or what is wrong with it.
@@ -187,7 +201,16 @@ func isUnreserved(c byte) bool {
 }
 
 // isPathByte is pchar of RFC 3986 section 3.3 without percent encodings.
-func isPathByte(c byte) bool { return isUnreserved(c) || strings.IndexByte("!$&'()*+,;=:@", c) >= 0 }
+func isPathByte(c byte) bool {
+	if isUnreserved(c) {
+		return true
+	}
+	switch c {
+	case '!', '$', '&', '\'', '(', ')', '*', '+', ',', ';', '=', ':', '@':
+		return true
+	}
+	return false
+}
 
 func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'

@@ -114,7 +114,7 @@ func (p *Policy) add(r rung.EgressRule, i int, names map[string]bool) error {
 			c.paths = append(c.paths, pat)
 		}
 	}
-	index := int32(len(p.rules)) //nolint:gosec // at most MaxRules
+	index := int32(len(p.rules))
 	switch suffix, wild := wildcard(n.Host); {
 	case n.CIDR != "":
 		c.prefix = netip.MustParsePrefix(n.CIDR) // normal has parsed it

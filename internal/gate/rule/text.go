@@ -9,7 +9,7 @@ import (
 	"github.com/rung-dev/rung"
 )
 
-// Text writes a rule in one line, as denials and events call a rule without a name: "allow pypi.org:443". A rule that --allow
+// Text writes a rule in one line, as denials and events call a rule without a name: "allow index.test:443". A rule that --allow
 // can express is written as --allow reads it, after the word allow; one of several ports has a comma in between.
 func Text(r rung.EgressRule) string {
 	var b strings.Builder
