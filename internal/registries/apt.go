@@ -18,17 +18,19 @@ const (
 )
 
 // aptConf lets apt-get work as an ordinary user: own state and caches, no other user to fall back to, no settings of the
-// template that name other places. Pdiffs and translations only add requests.
+// template that name other places, and no lock in dpkg's directory, which is read-only (so that install --download-only works).
+// Pdiffs and translations only add requests.
 const aptConf = `// written by rung: apt as an ordinary user, with the archives of the host
 Dir::State "` + aptInside + `/apt/";
 Dir::State::status "/var/lib/dpkg/status";
-Dir::Cache "` + aptInside + `/apt/cache";
+Dir::Cache "` + aptInside + `/apt/";
 Dir::Log "` + aptInside + `/apt/log";
 Dir::Etc::main "/dev/null";
 Dir::Etc::parts "/dev/null";
 Dir::Etc::sourcelist "/dev/null";
 Dir::Etc::sourceparts "` + aptInside + `/sources.list.d";
 APT::Sandbox::User "";
+Debug::NoLocking "true";
 Acquire::https::CaInfo "/etc/ssl/certs/ca-certificates.crt";
 Acquire::Languages "none";
 Acquire::PDiffs "false";

@@ -9,12 +9,6 @@ import (
 	"github.com/rung-dev/rung"
 )
 
-// What the go command documents as its defaults (go help environment, go.dev/ref/mod#environment-variables).
-const (
-	goProxyDefault = "https://proxy.golang.org,direct"
-	goSumDefault   = "sum.golang.org"
-)
-
 func goNames() []string { return []string{"GOPROXY", "GOSUMDB", "GOPRIVATE", "GONOPROXY", "GONOSUMDB"} }
 
 // golang reads GOPROXY and GOSUMDB. Of the proxies only those on the network are passed on: "direct" means git and other
@@ -32,7 +26,11 @@ func (b *builder) golang(ctx context.Context) error {
 		return err
 	}
 	b.found.Env["GOPROXY"] = proxies
-	b.found.Env["GOSUMDB"] = env["GOSUMDB"]
+	if env["GOSUMDB"] != "" {
+		b.found.Env["GOSUMDB"] = env["GOSUMDB"]
+	} else {
+		b.note("which checksum database go uses is not known without a go command on this host; the proxy must offer it")
+	}
 	// A private module would be fetched directly; through the proxy it is at least answered.
 	b.found.Env["GONOPROXY"] = "none"
 	if private := env["GONOSUMDB"]; private != "" {
@@ -74,16 +72,13 @@ func (b *builder) goEnv(ctx context.Context) (map[string]string, error) {
 			env[name] = v
 		}
 	}
-	orElse(env, "GOPROXY", goProxyDefault)
-	orElse(env, "GOSUMDB", goSumDefault)
-	orElse(env, "GONOSUMDB", env["GOPRIVATE"])
-	return env, nil
-}
-
-func orElse(env map[string]string, name, value string) {
-	if env[name] == "" {
-		env[name] = value
+	if env["GOPROXY"] == "" {
+		return nil, noClient(goKind, "go", "GOPROXY")
 	}
+	if env["GONOSUMDB"] == "" {
+		env["GONOSUMDB"] = env["GOPRIVATE"]
+	}
+	return env, nil
 }
 
 func (b *builder) configHome() string {

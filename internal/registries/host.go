@@ -91,7 +91,7 @@ func runProgram(getenv func(string) string) func(context.Context, string, ...str
 		defer cancel()
 		cmd := exec.CommandContext(ctx, name, args...)
 		cmd.Dir = "/" // a project's directory could choose another program, or other settings
-		cmd.Env = slices.Concat(os.Environ(), []string{"GOTOOLCHAIN=local", "PATH=" + getenv("PATH")})
+		cmd.Env = slices.Concat(os.Environ(), []string{"GOTOOLCHAIN=local", "COLUMNS=200", "PATH=" + getenv("PATH")})
 		cmd.WaitDelay = time.Second
 		return cmd.Output()
 	}

@@ -1,6 +1,7 @@
 package registries
 
 import (
+	"context"
 	"path"
 	"regexp"
 	"slices"
@@ -9,22 +10,21 @@ import (
 	"github.com/rung-dev/rung"
 )
 
-// npmDefault is what npm documents as the default of its setting registry (docs.npmjs.com/cli/using-npm/config#registry).
-const npmDefault = "https://registry.npmjs.org/"
-
 // npmrcInside is the user's configuration of npm in the sandbox, where scopes have registries of their own.
 const npmrcInside = "/home/user/.rung/npmrc"
 
 // npm reads npm's settings in its own order (docs.npmjs.com/cli/configuring-npm/npmrc): environment, the user's file, the
 // global file, npm's own; without the project's.
-func (b *builder) npm() error {
+func (b *builder) npm(ctx context.Context) error {
 	settings, err := b.npmSettings()
 	if err != nil {
 		return err
 	}
 	registry := settings["registry"]
 	if registry == "" {
-		registry = npmDefault
+		if registry, err = b.npmDefault(ctx); err != nil {
+			return err
+		}
 	}
 	e, err := b.endpoint(npmKind, registry)
 	if err != nil {
@@ -59,6 +59,16 @@ func (b *builder) npm() error {
 		b.found.Env["NPM_CONFIG_USERCONFIG"] = npmrcInside
 	}
 	return nil
+}
+
+// npmDefault asks npm, which knows its own default.
+func (b *builder) npmDefault(ctx context.Context) (string, error) {
+	if npm := b.host.program("npm"); npm != "" {
+		if out, err := b.host.run(ctx, npm, "config", "get", "registry"); err == nil {
+			return strings.TrimSpace(string(out)), nil
+		}
+	}
+	return "", noClient(npmKind, "npm", "NPM_CONFIG_REGISTRY")
 }
 
 // npmSettings merges the files, weakest first, and the environment.

@@ -11,12 +11,6 @@ import (
 	"github.com/rung-dev/rung"
 )
 
-// pip documents its default index (pip install --index-url); that index documents that its files are on a host of their own.
-const (
-	pipDefault      = "https://pypi.org/simple"
-	pipDefaultFiles = "https://files.pythonhosted.org/packages"
-)
-
 // maxFileHosts is how many hosts of files one index may name.
 const maxFileHosts = 4
 
@@ -38,7 +32,9 @@ func (b *builder) pip(ctx context.Context) error {
 	}
 	index := settings["index-url"]
 	if index == "" {
-		index = pipDefault
+		if index, err = b.pipDefault(ctx); err != nil {
+			return err
+		}
 	}
 	main, err := b.pipIndex(ctx, index)
 	if err != nil {
@@ -63,6 +59,23 @@ func (b *builder) pip(ctx context.Context) error {
 	return nil
 }
 
+var pipHelp = regexp.MustCompile(`--index-url\b[^()]*\(default\s+(https?://[^\s()]+)\)`)
+
+// pipDefault asks pip, whose help names its default; there is no setting to read it from.
+func (b *builder) pipDefault(ctx context.Context) (string, error) {
+	for _, name := range []string{"pip", "pip3"} {
+		pip := b.host.program(name)
+		if pip == "" {
+			continue
+		}
+		out, err := b.host.run(ctx, pip, "download", "--help")
+		if match := pipHelp.FindSubmatch(out); err == nil && match != nil {
+			return string(match[1]), nil
+		}
+	}
+	return "", noClient(pypiKind, "pip", "PIP_INDEX_URL")
+}
+
 // pipIndex makes the rules of one index and of where its files are.
 func (b *builder) pipIndex(ctx context.Context, text string) (endpoint, error) {
 	e, err := b.endpoint(pypiKind, text)
@@ -70,18 +83,13 @@ func (b *builder) pipIndex(ctx context.Context, text string) (endpoint, error) {
 		return e, err
 	}
 	b.add(pypiKind, e)
-	if e.url() == pipDefault {
-		files, err := b.endpoint(pypiKind, pipDefaultFiles)
-		b.add(pypiKind, files)
-		return e, err
-	}
 	b.pipFiles(ctx, e)
 	return e, nil
 }
 
 var fileLink = regexp.MustCompile(`(?:href\s*=\s*["']?|"url"\s*:\s*")([^"'\s>#?]+\.(?:whl|tar\.gz|zip))`)
 
-// pipFiles asks a mirror's index for one page that every mirror has and adds the hosts that its links lead to, where they are
+// pipFiles asks an index for one page that every one has and adds the hosts that its links lead to, where they are
 // not beside the index.
 func (b *builder) pipFiles(ctx context.Context, index endpoint) {
 	if b.host.page == nil {

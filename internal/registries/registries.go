@@ -1,7 +1,7 @@
 // Package registries finds which package registries this host's own clients use, and turns them into egress rules and into
 // the settings with which the same clients inside a sandbox use the same registries.
 //
-// No host is compiled in but what a client itself documents as its default. Configuration is read where it belongs to the
+// No host is compiled in: a client without configuration is asked for its own default. Configuration is read where it belongs to the
 // host's user: environment, the user's files, the system's. A project's own files (.npmrc beside package.json) are not read:
 // they come with the code that nobody reviewed, and must not open a way out for it.
 package registries
@@ -69,7 +69,7 @@ func discover(ctx context.Context, kind string, h host) (Found, error) {
 	var err error
 	switch kind {
 	case npmKind:
-		err = b.npm()
+		err = b.npm(ctx)
 	case pypiKind:
 		err = b.pip(ctx)
 	case goKind:
@@ -178,6 +178,12 @@ func (b *builder) endpoint(kind, text string) (endpoint, error) {
 		b.note("the " + kind + " registry " + e.host + " is configured with a password in its URL: it stays outside; give it with --secret NAME@" + e.host)
 	}
 	return e, nil
+}
+
+// noClient is the error when neither settings nor the client itself tell the registry.
+func noClient(kind, client, variable string) error {
+	return rung.Errorf(rung.KindUnavailable, "which %s registry to allow is not known: %s on this host is not configured, and is not there to be asked", kind, client).
+		WithHint("set " + variable + ", or install " + client + " on this host")
 }
 
 // url is the endpoint as a client is told it.

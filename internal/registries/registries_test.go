@@ -14,7 +14,7 @@ import (
 	"github.com/rung-dev/rung"
 )
 
-// fake makes a host of files and an environment; a page or a program is what the maps say.
+// fake makes a host of files and an environment; what pages and programs answer is in pages.
 func fake(t *testing.T, files, env, pages map[string]string) host {
 	t.Helper()
 	root := t.TempDir()
@@ -34,7 +34,12 @@ func fake(t *testing.T, files, env, pages map[string]string) host {
 	return host{
 		root: root,
 		env:  func(name string) string { return env[name] },
-		run:  func(context.Context, string, ...string) ([]byte, error) { return nil, errors.New("no program") },
+		run: func(_ context.Context, name string, args ...string) ([]byte, error) {
+			if text, ok := pages[filepath.Base(name)+" "+strings.Join(args, " ")]; ok {
+				return []byte(text), nil
+			}
+			return nil, errors.New("exit status 1")
+		},
 		page: func(_ context.Context, url string) ([]byte, error) {
 			if text, ok := pages[url]; ok {
 				return []byte(text), nil
@@ -115,7 +120,14 @@ func noSecret(t *testing.T, found Found) {
 func TestNPM(t *testing.T) {
 	home := map[string]string{"HOME": "/home/me", "PATH": "/usr/bin"}
 	run(t, "npm", map[string]story{
-		"default": {env: home, rules: []string{strings.TrimSuffix(npmDefault, "/")}, want: map[string]string{"NPM_CONFIG_REGISTRY": npmDefault, "NPM_CONFIG_AUDIT": "false", "NPM_CONFIG_USERCONFIG": ""}},
+		"default": {
+			env: home, files: map[string]string{"usr/bin/npm": "x"}, pages: map[string]string{"npm config get registry": "https://npm.example/\n"},
+			rules: []string{"https://npm.example"},
+			want:  map[string]string{"NPM_CONFIG_REGISTRY": "https://npm.example/", "NPM_CONFIG_AUDIT": "false", "NPM_CONFIG_USERCONFIG": ""},
+		},
+		"npm fails":   {env: home, files: map[string]string{"usr/bin/npm": "x"}, err: "not known"},
+		"npm babbles": {env: home, files: map[string]string{"usr/bin/npm": "x"}, pages: map[string]string{"npm config get registry": "undefined"}, err: "neither http nor https"},
+		"no npm":      {env: home, err: "not known"},
 		"environment": {
 			env:   map[string]string{"npm_config_registry": "http://Mirror.Example.:8081/repository/npm/"},
 			rules: []string{"http://mirror.example:8081/repository/npm"},
@@ -169,9 +181,14 @@ func TestNPM(t *testing.T) {
 }
 
 func TestPip(t *testing.T) {
-	simple := strings.TrimSuffix(pipDefault, "/")
+	const help = "  -i, --index-url <url>       Base URL (default\n                      https://index.example/simple). This\n  --extra-index-url <url> x (default https://no.example)"
+	pip := map[string]string{"usr/bin/pip3": "x"}
+	path := map[string]string{"PATH": "/usr/bin"}
+	asked := map[string]string{"pip3 download --help": help, "https://index.example/simple/pip/": `{"files":[{"url":"https://files.example/packages/a/pip-26.0-py3-none-any.whl"}]}`}
+	both := []string{"https://index.example/simple", "https://files.example/packages"}
 	run(t, "pypi", map[string]story{
-		"default": {rules: []string{simple, pipDefaultFiles}, want: map[string]string{"PIP_INDEX_URL": simple, "PIP_NO_INPUT": "1"}},
+		"default": {env: path, files: pip, pages: asked, rules: both, want: map[string]string{"PIP_INDEX_URL": both[0], "PIP_NO_INPUT": "1"}},
+		"no pip":  {env: path, err: "not known"},
 		"files in order": {
 			env: map[string]string{"HOME": "/home/me"},
 			files: map[string]string{
@@ -198,18 +215,16 @@ func TestPip(t *testing.T) {
 		},
 		"silent index":  {env: map[string]string{"PIP_INDEX_URL": "https://mine.example/simple"}, rules: []string{"https://mine.example/simple"}, note: "did not say"},
 		"no index":      {env: map[string]string{"PIP_NO_INDEX": "1"}, err: "no index"},
-		"find-links":    {env: map[string]string{"PIP_FIND_LINKS": "/x"}, rules: []string{simple, pipDefaultFiles}, note: "find-links"},
+		"find-links":    {env: map[string]string{"PATH": "/usr/bin", "PIP_FIND_LINKS": "/x"}, files: pip, pages: asked, rules: both, note: "find-links"},
 		"unreadable":    {files: map[string]string{"etc/pip.conf/x": ""}, err: "pip's configuration"},
-		"a broken file": {files: map[string]string{"etc/pip.conf": "index-url=https://no.example\n[\n[global\n = \n[global]\nnothing\n"}, rules: []string{simple, pipDefaultFiles}},
+		"a broken file": {env: path, files: map[string]string{"usr/bin/pip3": "x", "etc/pip.conf": "index-url=https://no.example\n[\n[global\n = \n[global]\nnothing\n"}, pages: asked, rules: both},
 	})
 }
 
 func TestGo(t *testing.T) {
 	run(t, "go", map[string]story{
-		"default": {
-			rules: []string{"https://proxy.golang.org", "https://" + goSumDefault}, note: "direct",
-			want: map[string]string{"GOPROXY": "https://proxy.golang.org", "GOSUMDB": goSumDefault, "GONOPROXY": "none"},
-		},
+		"nothing":     {err: "not known"},
+		"no database": {env: map[string]string{"GOPROXY": "https://a.example"}, rules: []string{"https://a.example"}, note: "checksum"},
 		"user's file and environment": {
 			env: map[string]string{"HOME": "/home/me", "GOSUMDB": "sum.example+1234+key https://sums.example/db"},
 			files: map[string]string{
@@ -223,7 +238,7 @@ func TestGo(t *testing.T) {
 			rules: []string{"https://a.example", "https://b.example"}, note: "direct",
 			want: map[string]string{"GOPROXY": "https://a.example,https://b.example", "GOSUMDB": "off"},
 		},
-		"off":    {env: map[string]string{"GOPROXY": "off"}, err: "no module proxy"},
+		"off":    {env: map[string]string{"GOPROXY": "off", "GOSUMDB": "off"}, err: "no module proxy"},
 		"direct": {env: map[string]string{"GOPROXY": "direct"}, err: "no module proxy"},
 		"bad":    {env: map[string]string{"GOPROXY": "ftp://a.example"}, err: "neither"},
 	})
@@ -235,10 +250,10 @@ func TestGoCommand(t *testing.T) {
 		if name != "/usr/bin/go" || args[0] != "env" {
 			t.Errorf("%s %v", name, args)
 		}
-		return []byte(`{"GOPROXY":"https://a.example","GOSUMDB":"off"}`), nil
+		return []byte(`{"GOPROXY":"https://a.example,direct","GOSUMDB":"sums.example"}`), nil
 	}
 	found, err := discover(context.Background(), "go", h)
-	if err != nil || len(found.Rules) != 1 || found.Rules[0].Host != "a.example" {
+	if err != nil || strings.Join(where(found.Rules), " ") != "https://a.example https://sums.example" {
 		t.Errorf("%+v, %v", found, err)
 	}
 }
