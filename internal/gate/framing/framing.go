@@ -236,3 +236,45 @@ func token(s string) bool {
 func invalid(format string, args ...any) *rung.Error {
 	return rung.Errorf(rung.KindInvalid, "not an acceptable HTTP request: "+format, args...)
 }
+
+// Target reads a request target in origin or asterisk form, as HTTP/2 has them in :path (RFC 9113 8.3.1), and the method
+// beside it, by the same rules as Parse.
+func Target(method, target string) (path, query string, force bool, err error) {
+	h := Head{Method: method}
+	if !validMethod(method) || method == "CONNECT" {
+		return "", "", false, invalid("its method %.32q", method)
+	}
+	if !strings.HasPrefix(target, "/") && target != "*" {
+		return "", "", false, invalid("its :path is not a path")
+	}
+	if err := h.target(target); err != nil {
+		return "", "", false, err
+	}
+	return h.Path, h.Query, h.ForceQuery, nil
+}
+
+// Fields judges fields that came without HTTP/1.x framing, by the rules that protect an upstream which speaks HTTP/1.x.
+func Fields(header map[string][]string) error {
+	s := special{has: make(map[string]bool, len(header))}
+	n, underscored := 0, false
+	for name, values := range header {
+		if n += len(values); n > MaxFields {
+			return invalid("it has more than %d fields", MaxFields)
+		}
+		lower := strings.ToLower(name)
+		if !token(name) || once(lower) && len(values) > 1 {
+			return invalid("the field %.64q is no token, or is there twice", name)
+		}
+		for _, v := range values {
+			if !ValidValue(v) {
+				return invalid("the value of %.64s holds control bytes or bytes beyond ASCII", name)
+			}
+		}
+		s.has[lower] = true
+		underscored = underscored || strings.Contains(lower, "_")
+	}
+	if underscored {
+		return s.twins()
+	}
+	return nil
+}
