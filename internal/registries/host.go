@@ -19,7 +19,7 @@ const (
 	maxConfig = 1 << 20          // bytes of one configuration file
 	maxFiles  = 256              // files of one directory
 	maxPage   = 8 << 20          // bytes of an index page
-	patience  = 10 * time.Second // for one program or one page
+	patience  = 20 * time.Second // for one program or one page: Python and Node start slowly on a busy machine
 )
 
 // host is what discovery sees of this machine; tests put another one in its place.

@@ -296,8 +296,9 @@ func TestTee(t *testing.T) {
 	}{
 		"whole":    {file, 200, nil, strings.NewReader("hello"), []rung.Package{digested}},
 		"encoded":  {file, 200, http.Header{"Content-Encoding": {"gzip"}}, strings.NewReader("hello"), []rung.Package{pkg}},
-		"cut":      {file, 200, nil, io.MultiReader(strings.NewReader("hel"), &failing{}), nil},
-		"part":     {file, 206, http.Header{"Content-Range": {"bytes 0-4/9"}}, strings.NewReader("hello"), nil},
+		"cut":      {file, 200, nil, io.MultiReader(strings.NewReader("hel"), &failing{}), []rung.Package{pkg}},
+		"nothing":  {file, 200, nil, &failing{}, nil},
+		"part":     {file, 206, http.Header{"Content-Range": {"bytes 0-4/9"}}, strings.NewReader("hello"), []rung.Package{pkg}},
 		"absent":   {file, 404, nil, strings.NewReader("hello"), nil},
 		"metadata": {j.Request("GET", "/odd", ""), 200, nil, strings.NewReader("hello"), nil},
 		"head":     {j.Request("HEAD", "/odd/-/odd-1.0.0.tgz", ""), 200, nil, strings.NewReader(""), nil},
@@ -306,6 +307,9 @@ func TestTee(t *testing.T) {
 		body := j.Tee(tt.verdict, tt.status, tt.header, io.NopCloser(tt.body), func(p rung.Package) { got = append(got, p) })
 		_, _ = io.Copy(io.Discard, body) // a cut body fails here, which is the point
 		_, _ = body.Read(make([]byte, 1))
+		if err := body.Close(); err != nil {
+			t.Error(err)
+		}
 		if d := cmp.Diff(tt.want, got); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}

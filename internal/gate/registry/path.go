@@ -107,27 +107,3 @@ func under(prefix, segments []string) ([]string, bool) {
 func noSlash(segments []string) bool {
 	return !slices.ContainsFunc(segments, func(s string) bool { return strings.Contains(s, "/") })
 }
-
-// Unescape makes the one escaped slash readable that a registry's own client sends, npm's /@scope%2fname, so that a
-// normaliser that refuses escaped slashes can look at the rest. Anything else comes back as it is.
-func Unescape(kind, raw string) string {
-	if kind != NPM {
-		return raw
-	}
-	at := strings.Index(raw, "/@")
-	if at < 0 {
-		return raw
-	}
-	head, segment := raw[:at+1], raw[at+1:]
-	segment, tail, more := strings.Cut(segment, "/")
-	if more {
-		tail = "/" + tail
-	}
-	for _, escape := range []string{"%2f", "%2F"} {
-		scope, name, found := strings.Cut(segment, escape)
-		if found && npmPart(scope[1:]) && npmPart(name) {
-			return head + scope + "/" + name + tail
-		}
-	}
-	return raw
-}

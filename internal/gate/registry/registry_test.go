@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rung-dev/rung"
 )
 
@@ -277,30 +275,6 @@ func TestBadRules(t *testing.T) {
 		} else if rung.KindOf(err) != rung.KindInvalid {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-func TestUnescape(t *testing.T) {
-	got := map[string]string{}
-	want := map[string]string{
-		"/@types%2fms":           "/@types/ms",
-		"/npm/@types%2Fms/1.0.0": "/npm/@types/ms/1.0.0",
-		"/@types%2f..":           "/@types%2f..",
-		"/@types%2f%2e":          "/@types%2f%2e",
-		"/@types%2fa%2fb":        "/@types%2fa%2fb",
-		"/a%2fb":                 "/a%2fb",
-		"/a/b@c%2fd":             "/a/b@c%2fd",
-		"/@%2fb":                 "/@%2fb",
-		"/@":                     "/@",
-	}
-	for raw := range want {
-		got[raw] = Unescape(NPM, raw)
-	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
-	if got := Unescape(Go, "/@types%2fms"); got != "/@types%2fms" {
-		t.Error(got)
 	}
 }
 
