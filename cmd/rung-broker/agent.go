@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -32,8 +33,19 @@ type known struct {
 	Sandboxes []string  `json:"sandboxes"` // alive
 }
 
+// needRuntime refuses to look for sandboxes nowhere.
+func (a *app) needRuntime() error {
+	if !filepath.IsAbs(a.runtime) {
+		return rung.Errorf(rung.KindInvalid, "RUNG_RUNTIME_DIR is not an absolute path; rung sets it").WithHint("rung agent --help")
+	}
+	return nil
+}
+
 // look returns what is known about all agents. An error may come with what could be told.
 func (a *app) look() (map[string]known, error) {
+	if err := a.needRuntime(); err != nil {
+		return nil, err
+	}
 	marks, err := agent.Marks(a.state)
 	if err != nil {
 		return nil, err
@@ -116,6 +128,9 @@ type agentRevokeCmd struct {
 // with its sandbox: the gate forgets the values when the link of the sandbox closes.
 func (c *agentRevokeCmd) Run(ctx context.Context, a *app) error {
 	begin := time.Now()
+	if err := a.needRuntime(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	mark, markErr := agent.Mark(ctx, a.state, c.Name, c.Reason)

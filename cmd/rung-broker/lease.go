@@ -15,8 +15,22 @@ const leaseFD = 3
 // leaseCmd is for `rung run`: a request on standard input, values to leaseFD, the answer on standard output.
 type leaseCmd struct{}
 
-// Run implements runner.
-func (*leaseCmd) Run(ctx context.Context, a *app) error {
+// Run implements runner. A failure is told on standard output too, for a program: its kind and hint would be lost in text.
+func (c *leaseCmd) Run(ctx context.Context, a *app) error {
+	err := c.grant(ctx, a)
+	if err != nil {
+		_ = a.json(map[string]any{"failed": failed{rung.KindOf(err), err.Error(), rung.HintOf(err)}}) // the exit code tells as well
+	}
+	return err
+}
+
+type failed struct {
+	Kind rung.Kind `json:"kind"`
+	Msg  string    `json:"msg"`
+	Hint string    `json:"hint,omitempty"`
+}
+
+func (*leaseCmd) grant(ctx context.Context, a *app) error {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	q, err := lease.Parse(a.in)

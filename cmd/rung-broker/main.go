@@ -64,11 +64,10 @@ func (a *app) run() int {
 }
 
 func (a *app) dispatch() error {
-	for name, dir := range map[string]*string{"RUNG_STATE_DIR": &a.state, "RUNG_RUNTIME_DIR": &a.runtime} {
-		if *dir = os.Getenv(name); !filepath.IsAbs(*dir) {
-			return rung.Errorf(rung.KindInvalid, "%s is not an absolute path; rung sets it", name).WithHint("rung secret --help")
-		}
+	if a.state = os.Getenv("RUNG_STATE_DIR"); !filepath.IsAbs(a.state) {
+		return rung.Errorf(rung.KindInvalid, "RUNG_STATE_DIR is not an absolute path; rung sets it").WithHint("rung secret --help")
 	}
+	a.runtime = os.Getenv("RUNG_RUNTIME_DIR")
 	helped := false
 	p, err := kong.New(&grammar{}, kong.Name("rung"), kong.Writers(a.out, a.err), kong.Exit(func(int) { helped = true }),
 		kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 100, NoExpandSubcommands: true}))

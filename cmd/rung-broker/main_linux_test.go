@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -171,13 +173,9 @@ func TestLease(t *testing.T) {
 	}
 	gate, theirs := os.NewFile(uintptr(pair[0]), "gate"), os.NewFile(uintptr(pair[1]), "theirs")
 	defer gate.Close()
-	const answer = `{"done":true}`
-	if _, err := gate.Write(append([]byte{0, 0, 0, byte(len(answer))}, answer...)); err != nil {
-		t.Fatal(err)
-	}
 	cmd := h.command("lease")
 	cmd.ExtraFiles = []*os.File{theirs}
-	cmd.Stdin = strings.NewReader(`{"sandbox":"r1","agent":"a","token":"t","ttl_ns":60000000000,"bindings":[{"name":"A","hosts":["h.example"]}]}`)
+	cmd.Stdin = strings.NewReader(`{"sandbox":"r1","agent":"a","ttl_ns":60000000000,"bindings":[{"name":"A","hosts":["h.example"]}]}`)
 	out, err := cmd.CombinedOutput()
 	theirs.Close()
 	h.printed.Write(out)
@@ -185,7 +183,8 @@ func TestLease(t *testing.T) {
 		t.Fatalf("%s, %v", out, err)
 	}
 	message, err := io.ReadAll(gate)
-	if err != nil || !bytes.Contains(message, []byte(base64.StdEncoding.EncodeToString([]byte(value)))) {
+	if err != nil || len(message) < 4 || int(binary.BigEndian.Uint32(message)) != len(message)-4 ||
+		!bytes.Contains(message, []byte(base64.StdEncoding.EncodeToString([]byte(value)))) {
 		t.Errorf("the gate did not get the value: %v", err)
 	}
 	var a struct {
@@ -209,8 +208,10 @@ func TestLeaseGoesToASocketOnly(t *testing.T) {
 	for _, extra := range [][]*os.File{nil, {f}} {
 		cmd := h.command("lease")
 		cmd.ExtraFiles = extra
-		cmd.Stdin = strings.NewReader(`{"sandbox":"r1","agent":"a","token":"t","ttl_ns":60000000000,"bindings":[{"name":"A","hosts":["h.example"]}]}`)
-		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "no connection to a gate") {
+		cmd.Stdin = strings.NewReader(`{"sandbox":"r1","agent":"a","ttl_ns":60000000000,"bindings":[{"name":"A","hosts":["h.example"]}]}`)
+		cmd.Env = slices.DeleteFunc(cmd.Env, func(kv string) bool { return strings.HasPrefix(kv, "RUNG_RUNTIME_DIR=") })
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "no connection to a gate") ||
+			!strings.Contains(string(out), `{"failed":{"kind":"invalid"`) {
 			t.Errorf("%s, %v", out, err)
 		}
 	}

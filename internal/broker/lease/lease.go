@@ -2,8 +2,8 @@
 // the placeholders, the lease's name and its end. The values go to the gate by a socket that was handed over for this one
 // delivery, and are on no disk, in no argument and in no environment on their way.
 //
-// On the socket the broker is a client of the gate: it sends one message, {"deliver":{"token":…,"lease":…}}, and reads one,
-// {"done":true} or {"failed":{…}}; each is four bytes of length, big-endian, and JSON. The lease is rung.Lease.
+// On the socket goes one message: four bytes of length, big-endian, and rung.Lease as JSON. Whoever handed the socket over
+// has told the gate before whose lease comes, and reads the gate's answer after.
 package lease
 
 import (
@@ -31,22 +31,20 @@ const (
 	MaxTTL = rung.MaxTimeout + time.Hour
 	// maxMessage is the gate's own bound.
 	maxMessage = 8 << 20
-	maxReply   = 64 << 10
-	// asking bounds how long all sources together may take, delivery how long the gate may take to answer. A revocation
-	// waits for a delivery.
-	asking   = 60 * time.Second
+	// asking bounds how long all sources together may take, delivery how long the gate may take to read. A revocation waits
+	// for a delivery.
+	asking   = 50 * time.Second
 	delivery = 3 * time.Second
 )
 
 // Request is what `rung run` asks for, as JSON.
 type Request struct {
-	Sandbox  string               `json:"sandbox"`
-	Agent    string               `json:"agent"`
-	Task     string               `json:"task,omitempty"` // in the caller's words, for the record
-	Token    string               `json:"token"`          // names the session to the gate
-	Bindings []rung.SecretBinding `json:"bindings,omitempty"`
-	Identity []string             `json:"identity,omitempty"` // audiences of tokens
-	TTL      time.Duration        `json:"ttl_ns"`
+	Sandbox   string               `json:"sandbox"`
+	Agent     string               `json:"agent"`          // "" = rung.DefaultAgent
+	Task      string               `json:"task,omitempty"` // in the caller's words, for the record
+	Bindings  []rung.SecretBinding `json:"bindings,omitempty"`
+	Audiences []string             `json:"audiences,omitempty"` // of tokens of the task's identity
+	TTL       time.Duration        `json:"ttl_ns"`
 	// Placeholders, if set, are kept instead of new ones: of a sandbox that has them already.
 	Placeholders map[string]string `json:"placeholders,omitempty"`
 }
@@ -77,6 +75,9 @@ func Parse(r io.Reader) (Request, error) {
 	if err := dec.Decode(&q); err != nil {
 		return q, rung.Errorf(rung.KindInvalid, "lease request: %w", err)
 	}
+	if q.Agent == "" {
+		q.Agent = rung.DefaultAgent
+	}
 	if dec.More() {
 		return q, rung.Errorf(rung.KindInvalid, "lease request: more than one")
 	}
@@ -85,7 +86,7 @@ func Parse(r io.Reader) (Request, error) {
 
 func (q Request) validate() error {
 	errs := []error{rung.ValidName(q.Sandbox), rung.ValidName(q.Agent)}
-	if len(q.Bindings) > rung.MaxSecretBindings || len(q.Identity) > identity.MaxAudiences {
+	if len(q.Bindings) > rung.MaxSecretBindings || len(q.Audiences) > identity.MaxAudiences {
 		errs = append(errs, rung.Errorf(rung.KindInvalid, "more than %d secrets or %d identities", rung.MaxSecretBindings, identity.MaxAudiences))
 	}
 	if q.TTL <= 0 || q.TTL > MaxTTL {
@@ -94,7 +95,7 @@ func (q Request) validate() error {
 	for _, b := range q.Bindings {
 		errs = append(errs, b.Validate())
 	}
-	for _, a := range q.Identity {
+	for _, a := range q.Audiences {
 		errs = append(errs, identity.ValidAudience(a))
 	}
 	for _, p := range q.Placeholders {
@@ -117,12 +118,12 @@ func Grant(ctx context.Context, state string, q Request, conn net.Conn) (Answer,
 	if err := fill(ctx, state, q, &l); err != nil {
 		return Answer{}, err
 	}
-	message, err := frame(q.Token, &l)
+	message, err := frame(&l)
 	if err != nil {
 		return Answer{}, err
 	}
 	defer clear(message)
-	if err := agent.Deliver(ctx, state, q.Agent, func() error { return exchange(conn, message) }); err != nil {
+	if err := agent.Deliver(ctx, state, q.Agent, func() error { return send(conn, message) }); err != nil {
 		return Answer{}, err
 	}
 	return answer(&l), nil
@@ -142,14 +143,14 @@ func fill(ctx context.Context, state string, q Request, l *rung.Lease) error {
 			return err
 		}
 	}
-	if len(q.Identity) == 0 {
+	if len(q.Audiences) == 0 {
 		return nil
 	}
 	key, err := identity.Load(state)
 	if err != nil {
 		return err
 	}
-	for _, audience := range q.Identity {
+	for _, audience := range q.Audiences {
 		id, err := key.Series(q.Agent, q.Sandbox, audience, l.Issued, l.Expires, identity.DefaultTTL)
 		if err != nil {
 			return err
@@ -229,16 +230,9 @@ func answer(l *rung.Lease) Answer {
 	return a
 }
 
-type deliver struct {
-	Token string      `json:"token"`
-	Lease *rung.Lease `json:"lease"`
-}
-
 // frame is the message to the gate.
-func frame(token string, l *rung.Lease) ([]byte, error) {
-	text, err := json.Marshal(struct {
-		Deliver deliver `json:"deliver"`
-	}{deliver{token, l}})
+func frame(l *rung.Lease) ([]byte, error) {
+	text, err := json.Marshal(l)
 	defer clear(text)
 	if err != nil {
 		return nil, rung.Errorf(rung.KindInternal, "encode the lease: %w", err)
@@ -250,46 +244,14 @@ func frame(token string, l *rung.Lease) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32(message, uint32(len(text))), text...), nil
 }
 
-// exchange sends the message and reads the gate's answer.
-func exchange(conn net.Conn, message []byte) error {
-	if err := conn.SetDeadline(time.Now().Add(delivery)); err != nil {
-		return undelivered(err)
+func send(conn net.Conn, message []byte) error {
+	err := conn.SetWriteDeadline(time.Now().Add(delivery))
+	if err == nil {
+		_, err = conn.Write(message)
 	}
-	if _, err := conn.Write(message); err != nil {
-		return undelivered(err)
+	if err == nil {
+		return nil
 	}
-	var head [4]byte
-	if _, err := io.ReadFull(conn, head[:]); err != nil {
-		return undelivered(err)
-	}
-	size := binary.BigEndian.Uint32(head[:])
-	if size > maxReply {
-		return rung.Errorf(rung.KindUnverified, "the gate answered with %d bytes", size)
-	}
-	text := make([]byte, size)
-	if _, err := io.ReadFull(conn, text); err != nil {
-		return undelivered(err)
-	}
-	var reply struct {
-		Done   bool
-		Failed *struct {
-			Kind      rung.Kind
-			Msg, Hint string
-		}
-	}
-	if err := json.Unmarshal(text, &reply); err != nil {
-		return rung.Errorf(rung.KindUnverified, "the gate's answer to a lease is not JSON")
-	}
-	if f := reply.Failed; f != nil {
-		return rung.Errorf(f.Kind, "%s", f.Msg).WithHint(f.Hint)
-	}
-	if !reply.Done {
-		return rung.Errorf(rung.KindUnverified, "the gate did not confirm the lease")
-	}
-	return nil
-}
-
-func undelivered(err error) error {
 	kind := rung.KindUnavailable
 	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
 		kind = rung.KindTimeout
