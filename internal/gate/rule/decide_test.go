@@ -253,6 +253,13 @@ func TestModes(t *testing.T) {
 	if _, err := Compile(rung.Egress{Mode: rung.EgressNone, Rules: []rung.EgressRule{{Host: "a.b"}}}); rung.KindOf(err) != rung.KindInvalid {
 		t.Error(err)
 	}
+	var names []string
+	for _, r := range compile(t, "", rung.EgressRule{Host: "a.b"}, rung.EgressRule{Host: "a.b"}, rung.EgressRule{Host: "a.b"}).Rules() {
+		names = append(names, r.Name)
+	}
+	if d := cmp.Diff([]string{"allow a.b", "allow a.b #2", "allow a.b #3"}, names); d != "" {
+		t.Error(d)
+	}
 	if _, err := Compile(rung.Egress{Rules: []rung.EgressRule{{Name: "x", Host: "a.b"}, {Name: "x", Host: "c.d"}}}); err == nil {
 		t.Error("two rules of one name")
 	}

@@ -75,7 +75,7 @@ func Compile(e rung.Egress) (*Policy, error) {
 		mode: mode, budget: e.Budget, rules: make([]compiled, 0, len(e.Rules)),
 		exact: map[string][]int32{}, suffix: map[string][]int32{}, cidr: map[netip.Prefix][]int32{},
 	}
-	names := map[string]bool{}
+	names := map[string]int{}
 	for i, r := range e.Rules {
 		if err := p.add(r, i, names); err != nil {
 			return nil, err
@@ -87,18 +87,18 @@ func Compile(e rung.Egress) (*Policy, error) {
 }
 
 // add takes one rule into the maps.
-func (p *Policy) add(r rung.EgressRule, i int, names map[string]bool) error {
+func (p *Policy) add(r rung.EgressRule, i int, names map[string]int) error {
 	n, f := normal(r)
 	if f != nil {
 		return f.wrap("egress rule " + itoa(i+1))
 	}
-	if n.Name != "" && names[n.Name] {
+	if n.Name != "" && names[n.Name] > 0 {
 		return (&fault{"name", rung.Errorf(rung.KindInvalid, "two rules are called %q", n.Name)}).wrap("egress rule " + itoa(i+1))
 	}
-	names[n.Name] = true
 	if n.Name == "" {
-		n.Name = Text(n)
+		n.Name = ownName(Text(n), names)
 	}
+	names[n.Name]++
 	n.Ports = portsOf(n)
 	if n.Protocol == "" {
 		n.Protocol = "http"
@@ -126,6 +126,18 @@ func (p *Policy) add(r rung.EgressRule, i int, names map[string]bool) error {
 	}
 	p.rules = append(p.rules, c)
 	return nil
+}
+
+// ownName makes the text of a rule a name that no other rule has: limits are counted and denials told apart by it.
+func ownName(text string, names map[string]int) string {
+	name := text
+	for i := names[text] + 1; names[name] > 0; i++ {
+		name = text + " #" + itoa(i)
+	}
+	if name != text {
+		names[text]++ // so that the next one need not start over
+	}
+	return name
 }
 
 func (p *Policy) addPrefix(prefix netip.Prefix, index int32) {
