@@ -56,6 +56,9 @@ var layers = map[string][]string{
 	"internal/lang":        {"."},
 	"cmd/rung-strip":       {},
 	"cmd/rung-image":       {".", "internal/image", "internal/sys"},
+	"cmd/rung-gate":        {".", "internal/gate", "internal/sys"},
+	"cmd/rung-broker":      {".", "internal/broker", "internal/sys"},
+	"internal/registries":  {"."}, // what this host's package clients are configured to ask
 	"bench":                {".", "client", "bench"},
 	"test":                 {"*"},
 	"test/report":          {},

@@ -15,6 +15,7 @@ import (
 	"github.com/rung-dev/rung/internal/gate/control"
 	"github.com/rung-dev/rung/internal/image"
 	"github.com/rung-dev/rung/internal/policy"
+	"github.com/rung-dev/rung/internal/registries"
 	"github.com/rung-dev/rung/internal/session"
 	"github.com/rung-dev/rung/internal/sys/holder"
 	"github.com/rung-dev/rung/internal/sys/tap"
@@ -79,8 +80,10 @@ type network struct {
 	id     string
 	rung   rung.Rung
 	ttl    time.Duration // of leases
-	env    []string // what the registries' clients need
+	env    []string      // what the registries' clients need
 	files  []driver.File
+	inputs []session.Input
+	notes  []string
 	done   chan control.Summary // what the gate told last; closed when it went without
 	denied func(rung.NetDenial)
 }
@@ -204,6 +207,7 @@ func (n *network) give(ctx context.Context, h *host, c *runCmd, t *session.Task)
 	}
 	// What the caller sets by --env comes last and wins.
 	t.Env = append(append(env, placeholders...), t.Env...)
+	t.Inputs = append(n.inputs, t.Inputs...)
 	t.Link, t.Files, t.Linked = &driver.Link{Gate: n.link}, n.files, n.started
 	return nil
 }
@@ -258,7 +262,7 @@ func (n *network) finish(rec *rung.Record) {
 	_ = n.conn.Raw().SetWriteDeadline(time.Now().Add(summaryTimeout))
 	_ = n.conn.Send(control.Request{Finish: true}) // a gate that is gone shows in what comes
 	rec.Egress = string(n.opened.Egress.Mode)
-	rec.Network = &rung.Network{Rules: len(n.opened.Egress.Rules), Notes: n.opened.Notes}
+	rec.Network = &rung.Network{Rules: len(n.opened.Egress.Rules), Notes: append(n.notes, n.opened.Notes...)}
 	if n.rung == rung.Process {
 		rec.Network.Notes = append(rec.Network.Notes, "through a proxy on the loopback address: programs that know no proxy have no network")
 	}
@@ -291,4 +295,33 @@ func (n *network) close() {
 const leaseSlack = 2 * time.Minute
 
 // registries turns --registry into rules, and into what the clients inside need to ask the same registries as this host's.
-func (n *network) registries(context.Context, []string, *control.Open) error { return nil }
+func (n *network) registries(ctx context.Context, list []string, o *control.Open) error {
+	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
+	defer cancel()
+	for _, text := range list {
+		kind, packages, err := registries.Parse(text)
+		if err != nil {
+			return err
+		}
+		found, err := registries.Discover(ctx, kind, os.Getenv)
+		if err != nil {
+			return err
+		}
+		for _, r := range found.Rules {
+			r.Registry.Packages = packages
+			o.Rules = append(o.Rules, r)
+		}
+		for name, value := range found.Env {
+			n.env = append(n.env, name+"="+value)
+		}
+		for path, data := range found.Files {
+			n.inputs = append(n.inputs, session.Input{Inside: path, Data: data, Mode: 0o644})
+		}
+		n.notes = append(n.notes, found.Notes...)
+	}
+	slices.Sort(n.env)
+	return nil
+}
+
+// discoverTimeout bounds asking this host's package clients for their configuration.
+const discoverTimeout = 30 * time.Second

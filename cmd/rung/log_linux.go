@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +15,8 @@ import (
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/internal/audit/log"
+	"github.com/rung-dev/rung/internal/audit/ocsf"
+	"github.com/rung-dev/rung/internal/audit/show"
 )
 
 // logCmd is `rung log`.
@@ -98,19 +102,19 @@ func (c *logShowCmd) Run(ctx context.Context, a *app) (int, error) {
 		return 0, err
 	}
 	f := log.Filter{Sandbox: c.Sandbox, Agent: c.Agent, Kind: c.Kind, Denied: c.Denied, Since: c.Since.Time}
-	p := &logPrinter{out: a.out, json: c.JSON, colour: colourful(a.out)}
+	p := &show.Printer{Out: a.out, JSON: c.JSON, Colour: colourful(a.out)}
 	var at log.Position
 	if c.Lines == 0 {
-		at, err = l.Scan(log.Position{}, f, p.print)
+		at, err = l.Scan(log.Position{}, f, p.Print)
 	} else {
-		at, err = l.Tail(c.Lines, f, p.print)
+		at, err = l.Tail(c.Lines, f, p.Print)
 	}
 	if err != nil || !c.Follow {
 		return 0, err
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	return 0, l.Follow(ctx, at, f, p.print)
+	return 0, l.Follow(ctx, at, f, p.Print)
 }
 
 func colourful(w io.Writer) bool {
@@ -147,7 +151,7 @@ func (c *logVerifyCmd) Run(_ context.Context, a *app) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	public, err := h.audit.PublicKey()
+	public, err := h.audit.LogKey()
 	if err != nil {
 		return 0, err
 	}
@@ -158,7 +162,7 @@ func (c *logVerifyCmd) Run(_ context.Context, a *app) (int, error) {
 	if c.JSON {
 		err = printJSON(a.out, r)
 	} else {
-		tellReport(a.out, r, anchor)
+		show.Report(a.out, r, anchor)
 	}
 	if err == nil && (!r.OK || c.Require && !r.Anchored) {
 		return exitTampered, nil
@@ -224,6 +228,45 @@ func (c *logCheckpointCmd) Run(_ context.Context, a *app) (int, error) {
 		fmt.Fprintf(a.out, "the log is signed up to event %d; keep %s where this host cannot write\n", point.Seq, oneLine(c.Out))
 	}
 	return 0, err
+}
+
+type logExportCmd struct {
+	OCSF    bool   `name:"ocsf" xor:"form" help:"Open Cybersecurity Schema Framework, version 1.6.0."`
+	JSON    bool   `name:"json" xor:"form" help:"The lines as they are in the log (default)."`
+	Sandbox string `help:"Only this sandbox." placeholder:"ID"`
+	Since   moment `help:"Only newer than a time or a duration ago." placeholder:"T"`
+}
+
+// Run implements runner. What is exported is signed before, so that a collector can hold it against the log later.
+func (c *logExportCmd) Run(_ context.Context, a *app) (int, error) {
+	_, l, err := openLog(a)
+	if rung.KindOf(err) == rung.KindNotFound {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	point, err := l.Checkpoint()
+	if err != nil {
+		return 0, err
+	}
+	source := ocsf.Source{Version: version, Log: point.Log}
+	source.Host, _ = os.Hostname() // "unknown" otherwise
+	out := bufio.NewWriterSize(a.out, 64<<10)
+	_, err = l.Scan(log.Position{}, log.Filter{Sandbox: c.Sandbox, Since: c.Since.Time}, func(line *log.Line, text []byte) error {
+		if c.OCSF {
+			var err error
+			if text, err = ocsf.Marshal(source, line); err != nil {
+				return err
+			}
+		}
+		_, err := out.Write(append(text[:len(text):len(text)], '\n'))
+		return err
+	})
+	if err = errors.Join(err, out.Flush()); err != nil {
+		return 0, rung.Errorf(rung.KindInternal, "export: %w", err)
+	}
+	return 0, nil
 }
 
 type logPruneCmd struct {

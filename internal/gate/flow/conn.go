@@ -1,0 +1,164 @@
+package flow
+
+import (
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/rung-dev/rung/internal/gate/budget"
+)
+
+// counter is the part of a meter that bytes need.
+type counter interface {
+	In(n int) error
+	Out(n int) error
+}
+
+// reversed counts what is read as coming in and what is written as leaving: a connection seen from the gate outwards.
+type reversed struct{ m *budget.Meter }
+
+func (r reversed) In(n int) error  { return r.m.Out(n) }
+func (r reversed) Out(n int) error { return r.m.In(n) }
+
+// meteredConn is a sandbox's connection: what is read from it leaves, what is written to it comes in. Past a cap the
+// connection ends.
+type meteredConn struct {
+	net.Conn
+	meter counter
+	over  func(error)
+	once  sync.Once
+}
+
+func (c *meteredConn) count(err error) error {
+	if err != nil {
+		c.once.Do(func() { c.over(err) })
+		abort(c.Conn)
+	}
+	return err
+}
+
+func (c *meteredConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		if e := c.count(c.meter.Out(n)); e != nil {
+			return 0, e
+		}
+	}
+	return n, err
+}
+
+func (c *meteredConn) Write(p []byte) (int, error) {
+	if e := c.count(c.meter.In(len(p))); e != nil {
+		return 0, e
+	}
+	return c.Conn.Write(p)
+}
+
+// CloseWrite passes a half-close on.
+func (c *meteredConn) CloseWrite() error { return closeWrite(c.Conn) }
+
+// heldConn gives back what a connection took when it is closed.
+type heldConn struct {
+	net.Conn
+	release func()
+	once    sync.Once
+}
+
+func (c *heldConn) Close() error {
+	c.once.Do(c.release)
+	return c.Conn.Close()
+}
+
+// CloseWrite passes a half-close on.
+func (c *heldConn) CloseWrite() error { return closeWrite(c.Conn) }
+
+type writeCloser interface{ CloseWrite() error }
+
+func closeWrite(c net.Conn) error {
+	if w, ok := c.(writeCloser); ok {
+		return w.CloseWrite()
+	}
+	return c.Close()
+}
+
+// abort ends a connection by a reset where it can: its client learns at once and sends nothing again.
+func abort(c net.Conn) {
+	type lingerer interface{ SetLinger(sec int) error }
+	type resetter interface{ Reset() }
+	switch c := c.(type) {
+	case *meteredConn:
+		abort(c.Conn)
+	case *prefixedConn:
+		abort(c.Conn)
+	case resetter:
+		c.Reset()
+	case lingerer:
+		_ = c.SetLinger(0)
+	}
+	c.Close()
+}
+
+func firstByte(c net.Conn) (byte, error) {
+	_ = c.SetReadDeadline(time.Now().Add(firstTimeout))
+	defer func() { _ = c.SetReadDeadline(time.Time{}) }()
+	var b [1]byte
+	_, err := io.ReadFull(c, b[:])
+	return b[0], err
+}
+
+func oneByte(b byte) io.Reader { return &byteReader{b: b} }
+
+type byteReader struct {
+	b    byte
+	done bool
+}
+
+func (r *byteReader) Read(p []byte) (int, error) {
+	if r.done || len(p) == 0 {
+		if r.done {
+			return 0, io.EOF
+		}
+		return 0, nil
+	}
+	r.done = true
+	p[0] = r.b
+	return 1, nil
+}
+
+// relayBuffer is what one direction holds.
+const relayBuffer = 128 << 10
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, relayBuffer); return &b }}
+
+// splice copies both ways until both have ended or nothing has moved for idleTimeout. The end of one direction is passed on
+// as such.
+func splice(a, b net.Conn) {
+	var wg sync.WaitGroup
+	idle := time.AfterFunc(idleTimeout, func() { a.Close(); b.Close() })
+	defer idle.Stop()
+	copyOne := func(dst, src net.Conn) {
+		buf, _ := buffers.Get().(*[]byte)
+		defer buffers.Put(buf)
+		for {
+			n, err := src.Read(*buf)
+			if n > 0 {
+				idle.Reset(idleTimeout)
+				if _, werr := dst.Write((*buf)[:n]); werr != nil {
+					src.Close() // nobody takes it any more
+					return
+				}
+			}
+			if err != nil {
+				if err != io.EOF || closeWrite(dst) != nil {
+					a.Close()
+					b.Close()
+				}
+				return
+			}
+		}
+	}
+	wg.Go(func() { copyOne(b, a) })
+	wg.Go(func() { copyOne(a, b) })
+	wg.Wait()
+}

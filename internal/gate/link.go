@@ -1,0 +1,124 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/gate/control"
+	"github.com/rung-dev/rung/internal/gate/stack"
+	"github.com/rung-dev/rung/internal/sys/tap"
+)
+
+// connect serves what the holder sent until the returned function is called.
+func (s *session) connect(kind byte, file *os.File) (end func(), err error) {
+	switch kind {
+	case control.LinkTAP, control.LinkFrames:
+		return s.serveFrames(kind, file)
+	case control.LinkListener:
+		return s.serveProxy(file)
+	}
+	file.Close()
+	return nil, rung.Errorf(rung.KindInvalid, "a link of unknown kind %q", kind)
+}
+
+func (s *session) serveFrames(kind byte, file *os.File) (func(), error) {
+	if err := unix.SetNonblock(int(file.Fd()), true); err != nil {
+		file.Close()
+		return nil, rung.Errorf(rung.KindInternal, "link: %w", err)
+	}
+	// Known to the runtime's poller only from here on: a descriptor that came by message is a blocking one to it.
+	fd, err := unix.Dup(int(file.Fd()))
+	file.Close()
+	if err != nil {
+		return nil, rung.Errorf(rung.KindExhausted, "link: %w", err)
+	}
+	unix.CloseOnExec(fd)
+	file = os.NewFile(uintptr(fd), "link")
+	link, err := stack.NewPacketLink(file)
+	if kind == control.LinkFrames {
+		link, err = stack.NewStreamLink(file)
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	st, err := stack.New(link, handler{s})
+	if err != nil {
+		return nil, err
+	}
+	return func() { st.Flush(); st.Close() }, nil
+}
+
+// handler answers for one sandbox's stack.
+type handler struct{ *session }
+
+// Accept implements stack.Handler.
+func (h handler) Accept(ctx context.Context, dst netip.AddrPort) error {
+	layer, err := "tcp", error(nil)
+	if dst.Addr() == tap.GatewayV4() || dst.Addr() == tap.GatewayV6() {
+		err = errors.New("this is the gate itself: only its DNS, on port 53, answers")
+	} else if err = h.leases.ready(); err != nil {
+		layer = "secret"
+	}
+	if err != nil {
+		h.ledger.Deny(rung.NetDenial{Layer: layer, Address: dst.Addr().String(), Port: int(dst.Port()), Reason: err.Error()})
+		return err
+	}
+	return h.flow.Accept(ctx, dst)
+}
+
+// TCP implements stack.Handler.
+func (h handler) TCP(ctx context.Context, c *stack.Conn) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(h.ctx, cancel)
+	defer stop()
+	h.flow.TCP(ctx, c, netip.AddrPortFrom(c.Dst.Addr().Unmap(), c.Dst.Port()))
+}
+
+// DNS implements stack.Handler.
+func (h handler) DNS(ctx context.Context, query []byte, tcp bool) []byte {
+	return h.dns.Answer(ctx, query, tcp)
+}
+
+// Denied implements stack.Handler.
+func (h handler) Denied(d rung.NetDenial) { h.ledger.Deny(d) }
+
+// maxProxied bounds the connections to a sandbox's proxy that are served at once; further ones wait in the socket's queue.
+const maxProxied = 512
+
+// serveProxy accepts on a socket that listens inside.
+func (s *session) serveProxy(file *os.File) (func(), error) {
+	l, err := net.FileListener(file)
+	file.Close()
+	if err != nil {
+		return nil, rung.Errorf(rung.KindInvalid, "the proxy's socket: %w", err)
+	}
+	slots := make(chan struct{}, maxProxied)
+	go func() {
+		for {
+			select {
+			case slots <- struct{}{}:
+			case <-s.ctx.Done():
+				return
+			}
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { <-slots }()
+				stop := context.AfterFunc(s.ctx, func() { c.Close() })
+				defer stop()
+				s.flow.Proxy(s.ctx, c)
+			}()
+		}
+	}()
+	return func() { l.Close() }, nil
+}
