@@ -84,7 +84,7 @@ func (s *Stack) questionsOf(c *Conn) {
 			defer write.Unlock()
 			_ = c.SetWriteDeadline(time.Now().Add(dnsIdle))
 			if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...)); err != nil {
-				c.Reset() // half a message may have gone out
+				c.Abort() // half a message may have gone out
 			}
 		})
 	}

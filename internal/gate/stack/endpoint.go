@@ -39,7 +39,16 @@ func (e *endpoint) inject(p *packet) {
 	if p.v6 {
 		kind = header.IPv6ProtocolNumber
 	}
-	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(p.ip)})
+	// Headers and data in separate chunks: netstack copies the whole chunk that a header is in when it parses it.
+	headers := min(len(p.ip), p.head+header.TCPHeaderMaximumSize)
+	payload := buffer.MakeWithData(p.ip[:headers])
+	if headers < len(p.ip) {
+		if err := payload.Append(buffer.NewViewWithData(p.ip[headers:])); err != nil {
+			payload.Release()
+			return
+		}
+	}
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: payload})
 	d.DeliverNetworkPacket(kind, pkt)
 	pkt.DecRef()
 }

@@ -67,8 +67,8 @@ const (
 
 // Handler decides. Its methods are called from many goroutines at once.
 type Handler interface {
-	// Accept says whether a connection to dst may be opened at all; the guest waits for its answer. A refused one is reset,
-	// and denied by the error: its text, its hint, or the denial of a Refusal.
+	// Accept says whether a connection to dst may be opened at all; the guest waits for its answer. A refused one is reset;
+	// why is the Handler's to note, who knows more than the error, so Denied is not told.
 	Accept(ctx context.Context, dst netip.AddrPort) error
 	// TCP serves an open connection, which is closed when it returns. ctx ends with the Stack.
 	TCP(ctx context.Context, c *Conn)
@@ -77,12 +77,6 @@ type Handler interface {
 	// Denied is told what was refused; a Count above one stands for so many.
 	Denied(d rung.NetDenial)
 }
-
-// Refusal is an error of Accept that says itself what the denial is. A Handler that reported it already returns one with
-// an empty denial.
-type Refusal struct{ Denial rung.NetDenial }
-
-func (r *Refusal) Error() string { return r.Denial.Reason }
 
 // Conn is a connection of the guest to Dst.
 type Conn struct {
@@ -96,8 +90,8 @@ type Conn struct {
 // CloseWrite says that nothing more will be sent; the guest may go on sending.
 func (c *Conn) CloseWrite() error { return c.half.CloseWrite() }
 
-// Reset ends the connection at once, so that the guest sees an error and not an orderly end.
-func (c *Conn) Reset() { c.abort() }
+// Abort resets the connection, so that the guest sees an error at once and not an orderly end.
+func (c *Conn) Abort() { c.abort() }
 
 // Stack is one sandbox's network.
 type Stack struct {

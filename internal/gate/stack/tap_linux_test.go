@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,14 +167,13 @@ func TestRefusalsAreResetsAndUnreachables(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
+	var asked atomic.Int32
 	h := &handler{accept: func(dst netip.AddrPort) error {
-		if dst.Port() == 80 {
-			return &stack.Refusal{Denial: rung.NetDenial{Layer: "tcp", Host: "a.example", Reason: "by the handler"}}
-		}
-		return rung.Errorf(rung.KindRefused, "no rule names it").WithHint("--allow it")
+		asked.Add(1)
+		return rung.Errorf(rung.KindRefused, "no rule names %s", dst)
 	}}
 	guest(t, h)
-	for _, to := range []string{"198.51.100.7:443", "[2001:db8::7]:443", "198.51.100.7:80"} {
+	for _, to := range []string{"198.51.100.7:443", "[2001:db8::7]:443"} {
 		if c, err := net.DialTimeout("tcp", to, 5*time.Second); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("%s: %v, %v", to, c, err)
 		}
@@ -190,14 +190,8 @@ func TestRefusalsAreResetsAndUnreachables(t *testing.T) {
 		}
 		c.Close()
 	}
-	for _, want := range []rung.NetDenial{
-		{Layer: "tcp", Address: "198.51.100.7", Port: 443, Reason: "no rule names it", Hint: "--allow it"},
-		{Layer: "tcp", Address: "2001:db8::7", Port: 443, Reason: "no rule names it", Hint: "--allow it"},
-		{Layer: "tcp", Host: "a.example", Reason: "by the handler"},
-	} {
-		if h.count(func(d rung.NetDenial) bool { return d == want }) != 1 {
-			t.Errorf("missing %+v in %+v", want, h.denied)
-		}
+	if asked.Load() != 2 {
+		t.Errorf("the handler was asked %d times", asked.Load())
 	}
 	if n := h.count(func(d rung.NetDenial) bool { return d.Layer == "udp" }); n != 4 {
 		t.Errorf("%d UDP denials in %+v", n, h.denied)
@@ -292,7 +286,7 @@ func TestAPeerThatDoesNotReadOrCloseIsBounded(t *testing.T) {
 			total += n
 			if err != nil {
 				wrote <- total
-				c.Reset()
+				c.Abort()
 				return
 			}
 		}
@@ -380,6 +374,15 @@ func transfer(b testing.TB, to string, total int64, up bool) float64 {
 	return float64(total) * 8 / 1e9 / time.Since(start).Seconds()
 }
 
+// cpu is this process's processor time, which says more than a clock on a machine that does other things too.
+func cpu() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Round(time.Millisecond)
+}
+
 func TestThroughput(t *testing.T) {
 	if !inNamespace(t) {
 		return
@@ -406,8 +409,10 @@ func TestThroughput(t *testing.T) {
 	}}
 	guest(t, h)
 	for _, host := range []string{"198.51.100.7", "[2001:db8::7]"} {
-		t.Logf("%s up %.2f Gbit/s", host, transfer(t, host+":1", total, true))
-		t.Logf("%s down %.2f Gbit/s", host, transfer(t, host+":2", total, false))
+		before := cpu()
+		t.Logf("%s up %.2f Gbit/s, %v of processor per GiB, both ends", host, transfer(t, host+":1", total, true), (cpu()-before)/(total>>30))
+		before = cpu()
+		t.Logf("%s down %.2f Gbit/s, %v of processor per GiB, both ends", host, transfer(t, host+":2", total, false), (cpu()-before)/(total>>30))
 		start := time.Now()
 		for range 50 {
 			transfer(t, host+":3", 1<<20, false)

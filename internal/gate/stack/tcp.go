@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"errors"
 	"net/netip"
 	"time"
 
@@ -10,8 +9,6 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
-
-	"github.com/rung-dev/rung"
 )
 
 // syn decides about one connection that the guest wants; netstack calls it in a goroutine of its own.
@@ -26,7 +23,6 @@ func (s *Stack) syn(r *tcp.ForwarderRequest) {
 	if !question {
 		if err := s.h.Accept(s.ctx, dst); err != nil {
 			r.Complete(true)
-			s.denied(dst, err)
 			return
 		}
 	}
@@ -130,18 +126,6 @@ func linger(queue *waiter.Queue, ep tcpip.Endpoint) {
 			return
 		}
 	}
-}
-
-func (s *Stack) denied(dst netip.AddrPort, err error) {
-	if r, ok := errors.AsType[*Refusal](err); ok {
-		if r.Denial.Reason != "" {
-			s.h.Denied(r.Denial)
-		}
-		return
-	}
-	s.h.Denied(rung.NetDenial{
-		Layer: "tcp", Address: dst.Addr().String(), Port: int(dst.Port()), Reason: err.Error(), Hint: rung.HintOf(err),
-	})
 }
 
 // destination is where the guest wanted to: to netstack, which plays that host, the local end.
