@@ -31,11 +31,11 @@ func (s *server) h1(ctx context.Context, conn net.Conn) error {
 
 // next reads and answers one request and says whether another may follow.
 func (s *server) next(ctx context.Context, conn net.Conn, br *bufio.Reader, last bool) (again bool, err error) {
-	_ = conn.SetReadDeadline(time.Now().Add(clientIdle)) // fails on a closed connection, as the read will
+	_ = conn.SetReadDeadline(time.Now().Add(s.idle)) // fails on a closed connection, as the read will
 	if _, err := br.Peek(1); err != nil {
 		return false, quiet(err)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(headTimeout))
+	_ = conn.SetReadDeadline(time.Now().Add(s.head))
 	raw, err := framing.ReadHead(br)
 	if err != nil && !framing.IsMalformed(err) {
 		return false, quiet(err)
@@ -64,7 +64,7 @@ func quiet(err error) error {
 
 // malformed answers what is no request, and ends the connection: nobody knows where the next one would begin.
 func (s *server) malformed(conn net.Conn, err error) {
-	w := newWriter(conn, 1, false, true)
+	w := newWriter(conn, s.idle, 1, false, true)
 	defer w.release()
 	no := refused("framing", "(not parsed)", err)
 	no.status = http.StatusBadRequest
@@ -78,7 +78,7 @@ func (s *server) malformed(conn net.Conn, err error) {
 func (s *server) one(ctx context.Context, conn net.Conn, br *bufio.Reader, head *framing.Head, last bool) (bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := newWriter(conn, head.Minor, head.Method == http.MethodHead, head.Close || last)
+	w := newWriter(conn, s.idle, head.Minor, head.Method == http.MethodHead, head.Close || last)
 	defer w.release()
 	r := &request{
 		method: head.Method, path: head.Path, query: head.Query, force: head.ForceQuery, host: head.Host,
@@ -87,7 +87,7 @@ func (s *server) one(ctx context.Context, conn net.Conn, br *bufio.Reader, head 
 	for _, f := range head.Fields {
 		r.header.Add(f.Name, f.Value)
 	}
-	in := &download{src: head.Body(br), conn: conn, over: !head.Chunked && head.Length <= 0}
+	in := &download{src: head.Body(br), conn: conn, idle: s.idle, over: !head.Chunked && head.Length <= 0}
 	if head.Continue {
 		in.before = w.proceed
 	}
@@ -155,6 +155,7 @@ type download struct {
 	mu     sync.Mutex
 	src    io.Reader
 	conn   net.Conn
+	idle   time.Duration
 	before func() error // called once, before the first read
 	over   bool         // the body's end was seen
 	shut   bool
@@ -175,7 +176,7 @@ func (d *download) Read(p []byte) (int, error) {
 		}
 		d.before = nil
 	}
-	_ = d.conn.SetReadDeadline(time.Now().Add(clientIdle)) // fails on a closed connection, as the read will
+	_ = d.conn.SetReadDeadline(time.Now().Add(d.idle)) // fails on a closed connection, as the read will
 	n, err := d.src.Read(p)
 	d.over = err == io.EOF
 	if err != nil {

@@ -222,6 +222,10 @@ func record(t testing.TB, answer string, whole func([]byte) bool) *recorder {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return recordOn(t, l, answer, whole)
+}
+
+func recordOn(t testing.TB, l net.Listener, answer string, whole func([]byte) bool) *recorder {
 	r := &recorder{addr: l.Addr().String()}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -329,3 +333,28 @@ func read(t testing.TB, res *http.Response) string {
 }
 
 func lines(l ...string) string { return strings.Join(l, "\r\n") + "\r\n\r\n" }
+
+// tlsRecorder is an HTTP/1.1 upstream behind TLS that keeps the raw bytes it decrypts.
+type tlsRecorder struct {
+	*recorder
+	roots *x509.CertPool
+}
+
+func recordTLS(t *testing.T) tlsRecorder {
+	t.Helper()
+	ca, err := authority.New("origin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := ca.Leaf(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.Certificate())
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{*leaf}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tlsRecorder{recordOn(t, l, okAnswer, func(b []byte) bool { return len(heads(t, string(b))) > 0 }), roots}
+}

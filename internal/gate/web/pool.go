@@ -140,3 +140,13 @@ func (p patient) Write(b []byte) (int, error) {
 	_ = p.SetWriteDeadline(time.Now().Add(clientIdle)) // fails on a closed connection, as the write will
 	return p.Conn.Write(b)
 }
+
+// RoundTrip sends a request of the gate's own over the pool's connections, to a name that was judged. The caller closes the
+// answer's body. Redirects are not followed.
+func (p *Pool) RoundTrip(req *http.Request, name string, port int, secure bool) (*http.Response, error) {
+	t, err := p.transport(peer{name: name, port: port, tls: secure})
+	if err != nil {
+		return nil, err
+	}
+	return t.RoundTrip(req)
+}

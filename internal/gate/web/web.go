@@ -19,6 +19,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"net"
@@ -118,6 +119,8 @@ type Session struct {
 	Pool    *Pool
 	Secrets *secret.Swap // may be nil
 	Sink    Sink
+
+	head, idle time.Duration // headTimeout and clientIdle, unless a test is in a hurry
 }
 
 // Serve serves the connection until it ends, and closes it. The error is only for the log: what a client should know it
@@ -130,6 +133,7 @@ func Serve(ctx context.Context, s Session) error {
 	stop := context.AfterFunc(ctx, func() { _ = s.Client.Close() })
 	defer stop()
 	conn := net.Conn(&prefixed{Conn: s.Client, read: s.Read})
+	s.head, s.idle = cmp.Or(s.head, headTimeout), cmp.Or(s.idle, clientIdle)
 	srv := &server{Session: s, authority: hostPort(s.Name, s.Port, s.TLS)}
 	if !s.TLS {
 		return srv.h1(ctx, conn)
@@ -163,7 +167,7 @@ func (s *server) open(ctx context.Context, conn net.Conn) (*tls.Conn, error) {
 		},
 		SessionTicketsDisabled: true, // keys would outlive the connection, and the sandbox is next door
 	})
-	ctx, cancel := context.WithTimeout(ctx, headTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.head)
 	defer cancel()
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, err

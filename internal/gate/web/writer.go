@@ -19,6 +19,7 @@ func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 type writer struct {
 	mu     sync.Mutex // 100 (Continue) is written by whoever reads the body
 	conn   net.Conn
+	idle   time.Duration // that a write may take
 	bw     *bufio.Writer
 	header http.Header
 	minor  int
@@ -43,8 +44,8 @@ const (
 
 var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, pieceSize+1024) }}
 
-func newWriter(conn net.Conn, minor int, head, closes bool) *writer {
-	w := &writer{conn: conn, minor: minor, head: head, close: closes, header: http.Header{}}
+func newWriter(conn net.Conn, idle time.Duration, minor int, head, closes bool) *writer {
+	w := &writer{conn: conn, idle: idle, minor: minor, head: head, close: closes, header: http.Header{}}
 	w.bw = writers.Get().(*bufio.Writer)
 	w.bw.Reset(conn)
 	return w
@@ -162,7 +163,7 @@ func (w *writer) flush() error {
 }
 
 func (w *writer) deadline() {
-	_ = w.conn.SetWriteDeadline(time.Now().Add(clientIdle)) // fails on a closed connection, as the write will
+	_ = w.conn.SetWriteDeadline(time.Now().Add(w.idle)) // fails on a closed connection, as the write will
 }
 
 // finish ends the answer. The error means that the client has not got all of it, or does not know its end.
