@@ -57,3 +57,48 @@ func brokerCommand(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	cmd.Env = append(cmd.Env, "RUNG_STATE_DIR="+state, "RUNG_RUNTIME_DIR="+runtime)
 	return cmd, nil
 }
+
+// secretCmd is `rung secret`; rung-broker understands the rest.
+type secretCmd struct {
+	Args []string `arg:"" optional:"" passthrough:"all" name:"add|list|rm|check" help:"What to do, and its arguments: rung secret add --help."`
+}
+
+// Examples implements exampler.
+func (*secretCmd) Examples() string {
+	return `  rung secret add GITHUB_TOKEN                           asks on the terminal, does not show it
+  pass show api | rung secret add API_KEY
+  rung secret add DB --exec 'vault kv get -field=password secret/db' --exec-env VAULT_ADDR
+  rung secret check
+`
+}
+
+// Run implements runner.
+func (c *secretCmd) Run(ctx context.Context, a *app) (int, error) {
+	return a.broker(ctx, append([]string{"secret"}, orHelp(c.Args)...))
+}
+
+// orHelp lets the helper tell what there is where nothing was asked.
+func orHelp(args []string) []string {
+	if len(args) == 0 {
+		return []string{"--help"}
+	}
+	return args
+}
+
+// agentCmd is `rung agent`; rung-broker understands the rest.
+type agentCmd struct {
+	Args []string `arg:"" optional:"" passthrough:"all" name:"list|show|revoke|restore|jwks" help:"What to do, and its arguments: rung agent revoke --help."`
+}
+
+// Examples implements exampler.
+func (*agentCmd) Examples() string {
+	return `  rung agent revoke builder --reason 'leaked its key'
+  rung agent list
+  rung agent jwks > rung-keys.json
+`
+}
+
+// Run implements runner.
+func (c *agentCmd) Run(ctx context.Context, a *app) (int, error) {
+	return a.broker(ctx, append([]string{"agent"}, orHelp(c.Args)...))
+}

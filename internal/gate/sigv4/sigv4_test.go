@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"sort"
 	"strings"
 	"testing"
 	"time"
@@ -70,7 +69,7 @@ func expected(req *http.Request, hash string, key rung.AWSCredentials, scope run
 			values[name] = strings.Join(trimmed, ",")
 		}
 	}
-	sort.Strings(names)
+	slices.Sort(names)
 	for _, n := range names {
 		canonical += n + ":" + values[n] + "\n"
 	}
@@ -133,8 +132,13 @@ func TestAgainstAnotherImplementation(t *testing.T) {
 		"other port":   {"GET", "https://example.amazonaws.com:8443/x", "", nil, suiteKey, suiteScope, ""},
 		"s3":           {"PUT", "https://bucket.s3.eu-central-1.amazonaws.com/a%20b/c+d/x%3Dy", "body", []string{"X-Amz-Acl", "private", "Content-Md5", "hBotaJrYa9FhAhF3bUVWcA=="}, session, rung.SigV4{Service: "s3", Region: "eu-central-1"}, Unsigned},
 		"s3 plain":     {"PUT", "http://minio.example:9000/bucket/key", "body", nil, suiteKey, rung.SigV4{Service: "s3", Region: "us-east-1"}, ""},
-		"s3 trailer": {"PUT", "https://b.s3.example.com/k", "4\r\nbody\r\n0\r\n\r\n", []string{"X-Amz-Content-Sha256", unsignedTrailer, "X-Amz-Trailer", "x-amz-checksum-crc32", "Content-Encoding", "aws-chunked"},
-			suiteKey, rung.SigV4{Service: "s3", Region: "us-east-1"}, unsignedTrailer},
+		"s3 trailer": {
+			"PUT", "https://b.s3.example.com/k", "4\r\nbody\r\n0\r\n\r\n",
+			[]string{"X-Amz-Content-Sha256", unsignedTrailer, "X-Amz-Trailer", "x-amz-checksum-crc32", "Content-Encoding", "aws-chunked"},
+			suiteKey,
+			rung.SigV4{Service: "s3", Region: "us-east-1"},
+			unsignedTrailer,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := request(t, c.method, c.target, c.body, c.headers...)
