@@ -40,6 +40,16 @@ func (s *Store) Log() (*log.Log, error) { return s.openLog(false) }
 // MakeLog is Log that makes an empty one if there is none.
 func (s *Store) MakeLog() (*log.Log, error) { return s.openLog(true) }
 
+// LogKey is PublicKey that makes none: a log without its key cannot be verified, and a new key would only look like proof
+// that somebody else wrote it.
+func (s *Store) LogKey() (ed25519.PublicKey, error) {
+	if _, err := s.root.Lstat(keyFile); errors.Is(err, fs.ErrNotExist) {
+		return nil, rung.Errorf(rung.KindNotFound, "the key that signed the event log is not there, so nothing can be verified").
+			WithHint("restore keys/record.ed25519 in the state directory from a backup")
+	}
+	return s.PublicKey()
+}
+
 func (s *Store) openLog(make bool) (*log.Log, error) {
 	s.logMu.Lock()
 	defer s.logMu.Unlock()

@@ -177,7 +177,10 @@ func TestEvents(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	public, err := s.PublicKey()
+	if _, err := open(t).LogKey(); rung.KindOf(err) != rung.KindNotFound {
+		t.Errorf("a key that nobody made: %v", err)
+	}
+	public, err := s.LogKey()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -60,6 +61,7 @@ func appendLine(out []byte, seq int64, at time.Time, e *Entry, prev string, cut 
 // appendFields appends the fields that fit into room bytes, smallest name first, and reports whether some did not.
 func appendFields(out []byte, fields map[string]any, room int) (_ []byte, left bool) {
 	limit := len(out) + room
+	fields = named(fields)
 	opened := false
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		before := len(out)
@@ -79,6 +81,21 @@ func appendFields(out []byte, fields map[string]any, room int) (_ []byte, left b
 		out = append(out, '}')
 	}
 	return out, left
+}
+
+// named returns the map with names that stay apart when written: two that differ in invalid bytes only would not.
+func named(m map[string]any) map[string]any {
+	for name := range m {
+		if utf8.ValidString(name) {
+			continue
+		}
+		clean := make(map[string]any, len(m))
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			clean[strings.ToValidUTF8(name, "\ufffd")] = m[name]
+		}
+		return clean
+	}
+	return m
 }
 
 // appendValue writes what JSON decodes to directly and asks encoding/json for all else.
@@ -108,6 +125,7 @@ func appendValue(out []byte, v any, depth int) []byte {
 	case []any:
 		return appendList(out, v, depth)
 	case map[string]any:
+		v = named(v)
 		out = append(out, '{')
 		for i, name := range slices.Sorted(maps.Keys(v)) {
 			if i > 0 {

@@ -31,11 +31,11 @@ import (
 
 // Caps of the log. The number of segments has none: only Prune removes old ones, and leaves a signed line about it.
 const (
-	MaxSegment  = 16 << 20 // bytes after which a new segment begins
-	MaxLine     = 64 << 10 // bytes of one line with its end; fields that do not fit are left out
-	MaxUnsigned = 256      // lines between two signatures
-	MaxEntries  = 1024     // of one Append; the rest becomes one entry with their number
-	maxBatch    = 4 << 20  // bytes of one Append
+	MaxSegment  = 16 << 20        // bytes after which a new segment begins
+	MaxLine     = 64 << 10        // bytes of one line with its end; fields that do not fit are left out
+	MaxUnsigned = 256             // lines between two signatures
+	MaxEntries  = 1024            // of one Append; the rest becomes one entry with their number
+	maxBatch    = 4 << 20         // bytes of one Append
 	lockWait    = 5 * time.Second // for other appenders, which need less than a millisecond each
 )
 

@@ -115,8 +115,17 @@ func TestAppend(t *testing.T) {
 func TestEntriesThatAreMistakes(t *testing.T) {
 	l := open(t)
 	for _, e := range []Entry{
-		{}, {Kind: "Upper"}, {Kind: "a b"}, {Kind: strings.Repeat("x", 65)}, {Kind: KindGenesis}, {Kind: KindCheckpoint}, {Kind: KindPruned},
-		{Kind: KindTorn}, {Kind: KindOverflow}, {Kind: "x", Decision: "maybe"}, {Kind: "x", Severity: "bad"},
+		{},
+		{Kind: "Upper"},
+		{Kind: "a b"},
+		{Kind: strings.Repeat("x", 65)},
+		{Kind: KindGenesis},
+		{Kind: KindCheckpoint},
+		{Kind: KindPruned},
+		{Kind: KindTorn},
+		{Kind: KindOverflow},
+		{Kind: "x", Decision: "maybe"},
+		{Kind: "x", Severity: "bad"},
 	} {
 		if err := l.Append(Entry{Kind: "fine"}, e); rung.KindOf(err) != rung.KindInvalid {
 			t.Errorf("%+v: %v", e, err)

@@ -35,76 +35,79 @@ func change(t *testing.T, name string, fn func([]byte) []byte) {
 	}
 }
 
+func half(b []byte) []byte { return append(b, `{"seq":99,"time":"2026`...) }
+
+var recoveries = []struct {
+	name  string
+	spoil func(t *testing.T, l *Log)
+	cause string // of the torn line, "" for none
+	whole bool   // verify is content before and after
+}{
+	{"nothing", func(*testing.T, *Log) {}, "", true},
+	{"half a line at the end", func(t *testing.T, l *Log) { change(t, newest(t, l), half) }, CauseCut, true},
+	{"a longer half", func(t *testing.T, l *Log) {
+		change(t, newest(t, l), func(b []byte) []byte { return append(half(b), bytes.Repeat([]byte{0}, 3*MaxLine)...) })
+	}, CauseCut, true},
+	{"a line that the head does not know yet", func(t *testing.T, l *Log) {
+		name := filepath.Join(l.root.Name(), headFile)
+		old, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, l, 1)
+		change(t, name, func([]byte) []byte { return old })
+	}, "", true},
+	{"no head", func(t *testing.T, l *Log) {
+		if err := os.Remove(filepath.Join(l.root.Name(), headFile)); err != nil {
+			t.Fatal(err)
+		}
+	}, "", true},
+	{"a torn head", func(t *testing.T, l *Log) {
+		change(t, filepath.Join(l.root.Name(), headFile), func(b []byte) []byte { return b[:100] })
+	}, "", true},
+	{"an empty new segment", func(t *testing.T, l *Log) {
+		if err := os.WriteFile(filepath.Join(l.root.Name(), segmentName(7)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(l.root.Name(), headFile)); err != nil {
+			t.Fatal(err)
+		}
+	}, "", true},
+	{"half a line in a new segment", func(t *testing.T, l *Log) {
+		if err := os.WriteFile(filepath.Join(l.root.Name(), segmentName(7)), half(nil), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(l.root.Name(), headFile)); err != nil {
+			t.Fatal(err)
+		}
+	}, CauseCut, true},
+	{"garbage at the end", func(t *testing.T, l *Log) {
+		change(t, newest(t, l), func(b []byte) []byte { return append(b, "garbage\n"...) })
+	}, CauseGarbage, false},
+	{"the last line removed", func(t *testing.T, l *Log) {
+		change(t, newest(t, l), func(b []byte) []byte { return b[:bytes.LastIndexByte(b[:len(b)-1], '\n')+1] })
+	}, CauseLost, false},
+	{"the last line edited", func(t *testing.T, l *Log) {
+		change(t, newest(t, l), func(b []byte) []byte { return bytes.Replace(b, []byte(`"n":4`), []byte(`"n":9`), 1) })
+	}, CauseChanged, false},
+	{"the last line edited and another appended", func(t *testing.T, l *Log) {
+		change(t, newest(t, l), func(b []byte) []byte {
+			b = bytes.Replace(b, []byte(`"n":4`), []byte(`"n":9`), 1)
+			last := b[bytes.LastIndexByte(b[:len(b)-1], '\n')+1 : len(b)-1]
+			e := Entry{Kind: "test"}
+			return append(appendLine(b, 7, l.time(), &e, hashOf(last), false), '\n')
+		})
+	}, CauseChanged, false},
+	{"all segments removed", func(t *testing.T, l *Log) {
+		if err := os.Remove(newest(t, l)); err != nil {
+			t.Fatal(err)
+		}
+	}, CauseLost, false},
+}
+
 // Whatever a crash or a hand left behind, the next append goes on with one chain and says what it met.
 func TestRecovery(t *testing.T) {
-	half := func(b []byte) []byte { return append(b, `{"seq":99,"time":"2026`...) }
-	for _, c := range []struct {
-		name  string
-		spoil func(t *testing.T, l *Log)
-		cause string // of the torn line, "" for none
-		whole bool   // verify is content before and after
-	}{
-		{"nothing", func(*testing.T, *Log) {}, "", true},
-		{"half a line at the end", func(t *testing.T, l *Log) { change(t, newest(t, l), half) }, CauseCut, true},
-		{"a longer half", func(t *testing.T, l *Log) {
-			change(t, newest(t, l), func(b []byte) []byte { return append(half(b), bytes.Repeat([]byte{0}, 3*MaxLine)...) })
-		}, CauseCut, true},
-		{"a line that the head does not know yet", func(t *testing.T, l *Log) {
-			name := filepath.Join(l.root.Name(), headFile)
-			old, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fill(t, l, 1)
-			change(t, name, func([]byte) []byte { return old })
-		}, "", true},
-		{"no head", func(t *testing.T, l *Log) {
-			if err := os.Remove(filepath.Join(l.root.Name(), headFile)); err != nil {
-				t.Fatal(err)
-			}
-		}, "", true},
-		{"a torn head", func(t *testing.T, l *Log) {
-			change(t, filepath.Join(l.root.Name(), headFile), func(b []byte) []byte { return b[:100] })
-		}, "", true},
-		{"an empty new segment", func(t *testing.T, l *Log) {
-			if err := os.WriteFile(filepath.Join(l.root.Name(), segmentName(7)), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Remove(filepath.Join(l.root.Name(), headFile)); err != nil {
-				t.Fatal(err)
-			}
-		}, "", true},
-		{"half a line in a new segment", func(t *testing.T, l *Log) {
-			if err := os.WriteFile(filepath.Join(l.root.Name(), segmentName(7)), half(nil), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Remove(filepath.Join(l.root.Name(), headFile)); err != nil {
-				t.Fatal(err)
-			}
-		}, CauseCut, true},
-		{"garbage at the end", func(t *testing.T, l *Log) {
-			change(t, newest(t, l), func(b []byte) []byte { return append(b, "garbage\n"...) })
-		}, CauseGarbage, false},
-		{"the last line removed", func(t *testing.T, l *Log) {
-			change(t, newest(t, l), func(b []byte) []byte { return b[:bytes.LastIndexByte(b[:len(b)-1], '\n')+1] })
-		}, CauseLost, false},
-		{"the last line edited", func(t *testing.T, l *Log) {
-			change(t, newest(t, l), func(b []byte) []byte { return bytes.Replace(b, []byte(`"n":4`), []byte(`"n":9`), 1) })
-		}, CauseChanged, false},
-		{"the last line edited and another appended", func(t *testing.T, l *Log) {
-			change(t, newest(t, l), func(b []byte) []byte {
-				b = bytes.Replace(b, []byte(`"n":4`), []byte(`"n":9`), 1)
-				last := b[bytes.LastIndexByte(b[:len(b)-1], '\n')+1 : len(b)-1]
-				e := Entry{Kind: "test"}
-				return append(appendLine(b, 7, l.time(), &e, hashOf(last), false), '\n')
-			})
-		}, CauseChanged, false},
-		{"all segments removed", func(t *testing.T, l *Log) {
-			if err := os.Remove(newest(t, l)); err != nil {
-				t.Fatal(err)
-			}
-		}, CauseLost, false},
-	} {
+	for _, c := range recoveries {
 		t.Run(c.name, func(t *testing.T) {
 			l := open(t)
 			l.sync = unsynced

@@ -96,7 +96,11 @@ func network(line *log.Line) (class, activity int, event object) {
 		return classDNS, dnsQuery, event
 	case "http", "registry", "secret":
 		if method, path, ok := strings.Cut(text(line, "request"), " "); ok {
-			event["http_request"] = object{"http_method": method, "url": object{"hostname": host, "path": path, "url_string": path}}
+			url := object{"path": path, "url_string": path}
+			if host != "" {
+				url["hostname"], url["url_string"] = host, host+path
+			}
+			event["http_request"] = object{"http_method": method, "url": url}
 			return classHTTP, httpActivity(method), event
 		}
 	}
