@@ -9,9 +9,12 @@ import (
 // DefaultAgent is the agent of a sandbox whose caller named none.
 const DefaultAgent = "default"
 
-// Caps of secrets. A value of one byte is legal, though hiding it in answers hides that byte everywhere.
+// Caps of secrets. What is stored may be longer or shorter than what goes into requests: a shorter one would occur in answers
+// by chance and could not be masked there, a longer one makes masking look far behind.
 const (
 	MaxSecretValue    = 64 << 10 // bytes of one value
+	MinSecretSent     = 8        // bytes of one that a request carries
+	MaxSecretSent     = 8 << 10  // the same
 	MaxSecretBindings = 64       // of one sandbox
 	MaxSecretHosts    = 32       // of one binding
 )
@@ -40,10 +43,10 @@ func IsPlaceholder(s string) bool {
 type SecretBinding struct {
 	Name  string   `json:"name"`
 	Hosts []string `json:"hosts"` // exact names or *.suffix, lower case, ASCII, no port
-	// Header, if not "", is the one header with the value: the gate itself sets it on each request to the hosts to Format
-	// with the value for {}, whatever the sandbox sent there. A placeholder in another header counts as going elsewhere.
+	// Header, if not "", is the one header that the placeholder may stand in; in another it counts as going elsewhere. With
+	// Format the gate itself sets that header, on each request to the hosts that lacks it, to Format with the value for {}.
 	Header string `json:"header,omitempty"`
-	Format string `json:"format,omitempty"` // "" = "{}"
+	Format string `json:"format,omitempty"`
 	// Basic, if set, narrows the headers to Authorization: Basic: the placeholder must stand in its user or its password.
 	Basic bool `json:"basic,omitempty"`
 	Query bool `json:"query,omitempty"` // also in the URL's query

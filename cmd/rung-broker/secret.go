@@ -43,9 +43,6 @@ func misunderstood(err error) error {
 		WithHint("rung secret add --help")
 }
 
-// shortValue is the length below which hiding a value in answers hides much else.
-const shortValue = 8
-
 // Run implements runner.
 func (c *secretAddCmd) Run(ctx context.Context, a *app) error {
 	if err := rung.ValidSecretName(c.Name); err != nil {
@@ -70,8 +67,8 @@ func (c *secretAddCmd) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if len(v) < shortValue {
-		fmt.Fprintf(a.err, "rung: the value has fewer than %d bytes: wherever an answer has them, the sandbox sees a mark instead\n", shortValue)
+	if len(v) < rung.MinSecretSent || len(v) > rung.MaxSecretSent {
+		fmt.Fprintf(a.err, "rung: no request can carry a value that is not of %d to %d bytes: it is of use with sigv4 only\n", rung.MinSecretSent, rung.MaxSecretSent)
 	}
 	return c.told(a, s.Add(ctx, c.Name, kind, v, c.Replace))
 }

@@ -92,8 +92,16 @@ func (q Request) validate() error {
 	if q.TTL <= 0 || q.TTL > MaxTTL {
 		errs = append(errs, rung.Errorf(rung.KindInvalid, "lease of %v: not between 0 and %v", q.TTL, MaxTTL))
 	}
+	sent := map[string]bool{}
 	for _, b := range q.Bindings {
 		errs = append(errs, b.Validate())
+		if b.SigV4 != nil {
+			continue // one key pair signs for several services
+		}
+		if sent[b.Name] {
+			errs = append(errs, rung.Errorf(rung.KindInvalid, "secret %s is bound twice", b.Name).WithHint("name all its hosts in one binding: --secret "+b.Name+"@HOST,HOST"))
+		}
+		sent[b.Name] = true
 	}
 	for _, a := range q.Audiences {
 		errs = append(errs, identity.ValidAudience(a))
@@ -196,13 +204,14 @@ func fits(s rung.LeasedSecret) error {
 		}
 		return nil
 	}
-	if s.Query || s.Body {
-		return nil
+	if n := len(s.Value); n < rung.MinSecretSent || n > rung.MaxSecretSent {
+		return rung.Errorf(rung.KindInvalid, "secret %s is not of %d to %d bytes, so no request can carry it and no answer be searched for it",
+			s.Name, rung.MinSecretSent, rung.MaxSecretSent)
 	}
 	for _, c := range s.Value {
-		if c < ' ' && c != '\t' || c == 0x7f {
-			return rung.Errorf(rung.KindInvalid, "secret %s has a line end or another control character, which no header can carry", s.Name).
-				WithHint("bind it with the option body or query, or store it without")
+		if c < ' ' || c >= 0x7f {
+			return rung.Errorf(rung.KindInvalid, "secret %s has a line end, a control character or a byte beyond ASCII, which no header can carry", s.Name).
+				WithHint("store it without, or in an encoding such as base64")
 		}
 	}
 	return nil

@@ -71,12 +71,12 @@ func stored(t *testing.T) string {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	for name, text := range map[string]string{"TOKEN": value, "LINES": "a\nb", "KEY": "AKID:" + value} {
+	for name, text := range map[string]string{"TOKEN": value, "LINES": value + "\nb", "SHORT": "1234567", "LONG": strings.Repeat("x", rung.MaxSecretSent+1), "KEY": "AKID:" + value} {
 		if err := s.Add(t.Context(), name, broker.FromStdin, rung.SecretValue(text), false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.AddExec(t.Context(), "MADE", source.Exec{Argv: []string{"/bin/echo", "made"}}, false); err != nil {
+	if err := s.AddExec(t.Context(), "MADE", source.Exec{Argv: []string{"/bin/echo", "made-by-echo"}}, false); err != nil {
 		t.Fatal(err)
 	}
 	return state
@@ -96,20 +96,20 @@ func ask(bindings ...string) Request {
 
 func TestGrant(t *testing.T) {
 	state, g := stored(t), newGate(t)
-	q := ask("TOKEN@api.example", "TOKEN@other.example:header=X-Key", "MADE@m.example:query", "LINES@l.example:body", "KEY@*.aws.example:sigv4=s3/r")
+	q := ask("TOKEN@api.example,other.example:header=X-Key", "MADE@m.example:query", "KEY@*.aws.example:sigv4=s3/r", "KEY@db.aws.example:sigv4=dynamodb/r")
 	q.Audiences = []string{"https://api.example"}
 	a, err := Grant(t.Context(), state, q, g.conn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := g.lease(t)
-	if l == nil || l.ID != a.Lease || l.Sandbox != "r1" || l.Agent != "builder" || !l.Expires.Equal(a.Expires) || len(l.Secrets) != 5 {
+	if l == nil || l.ID != a.Lease || l.Sandbox != "r1" || l.Agent != "builder" || !l.Expires.Equal(a.Expires) || len(l.Secrets) != 4 {
 		t.Fatalf("%v", l)
 	}
-	if string(l.Secrets[0].Value) != value || string(l.Secrets[1].Value) != value || string(l.Secrets[2].Value) != "made" || l.Secrets[1].Header != "X-Key" {
+	if string(l.Secrets[0].Value) != value || string(l.Secrets[1].Value) != "made-by-echo" || string(l.Secrets[3].Value) != "AKID:"+value || l.Secrets[0].Header != "X-Key" {
 		t.Error("the gate got other values")
 	}
-	if len(a.Secrets) != 4 || l.Secrets[0].Placeholder != l.Secrets[1].Placeholder {
+	if len(a.Secrets) != 3 || l.Secrets[2].Placeholder != l.Secrets[3].Placeholder {
 		t.Errorf("%v", a)
 	}
 	seen := map[string]bool{}
@@ -163,10 +163,12 @@ func TestGrantRefuses(t *testing.T) {
 		q    Request
 		kind rung.Kind
 	}{
-		"no such secret":       {ask("NONE@api.example"), rung.KindNotFound},
-		"revoked":              {revoked, rung.KindRefused},
-		"a line end in header": {ask("LINES@api.example"), rung.KindInvalid},
-		"no key pair":          {ask("TOKEN@api.example:sigv4=s3/r"), rung.KindInvalid},
+		"no such secret": {ask("NONE@api.example"), rung.KindNotFound},
+		"revoked":        {revoked, rung.KindRefused},
+		"a line end":     {ask("LINES@api.example"), rung.KindInvalid},
+		"too short":      {ask("SHORT@api.example:body"), rung.KindInvalid},
+		"too long":       {ask("LONG@api.example"), rung.KindInvalid},
+		"no key pair":    {ask("TOKEN@api.example:sigv4=s3/r"), rung.KindInvalid},
 	} {
 		g := newGate(t)
 		a, err := Grant(t.Context(), state, c.q, g.conn)
@@ -239,6 +241,10 @@ func TestParse(t *testing.T) {
 	}
 	if q, err := Parse(strings.NewReader(string(good))); err != nil || q.Bindings[0].Name != "TOKEN" || q.TTL != time.Hour {
 		t.Errorf("%v, %v", q, err)
+	}
+	twice, err := json.Marshal(ask("TOKEN@api.example", "TOKEN@other.example"))
+	if _, parsed := Parse(strings.NewReader(string(twice))); err != nil || !strings.Contains(fmt.Sprint(parsed), "bound twice") {
+		t.Errorf("%v, %v", parsed, err)
 	}
 	nobody := strings.Replace(string(good), `"builder"`, `""`, 1)
 	if q, err := Parse(strings.NewReader(nobody)); err != nil || q.Agent != rung.DefaultAgent {
