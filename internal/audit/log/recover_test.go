@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -252,4 +253,54 @@ func TestTornSample(t *testing.T) {
 	if f := torn[i].Fields; torn[i].Kind != KindTorn || f["bytes"] != json.Number("12") || f["sample"] != "{\"seq\":3,\x1b\x00\ufffd" {
 		t.Errorf("%+v", torn[i])
 	}
+}
+
+// Appenders that are killed at any moment leave a log that the next ones go on with, and nothing that looks like tampering.
+func TestKilledAppenders(t *testing.T) {
+	if dir := os.Getenv("LOG_KILLED"); dir != "" {
+		l := openAt(t, dir)
+		l.segment, l.sync = 64<<10, unsynced
+		for { // until killed
+			if err := l.Append(Entry{Kind: "test", Reason: strings.Repeat("z", 2000)}, Entry{Kind: "test"}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stdout.Write([]byte{'.'}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := open(t)
+	for round := range 8 {
+		var cmds []*exec.Cmd
+		for n := range 3 {
+			cmd := exec.Command(self, "-test.run=^TestKilledAppenders$")
+			cmd.Env = append(os.Environ(), "LOG_KILLED="+l.root.Name())
+			out, err := cmd.StdoutPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err == nil {
+				_, err = io.ReadFull(out, make([]byte, 10+7*round+n)) // so many appends
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmds = append(cmds, cmd)
+		}
+		for _, cmd := range cmds {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, cmd := range cmds {
+			_ = cmd.Wait() // it was killed
+		}
+		mustBeWhole(t, l)
+	}
+	fill(t, l, 1)
+	mustBeWhole(t, l)
 }
