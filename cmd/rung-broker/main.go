@@ -96,6 +96,10 @@ func (a *app) complain(err error) {
 	if errors.Is(err, errSilent) {
 		return
 	}
+	if len(a.args) > 0 && a.args[0] == "lease" { // rung tells its user, in its own words
+		fmt.Fprintf(a.err, "rung-broker: %v\n", err)
+		return
+	}
 	fmt.Fprintf(a.err, "rung: %v\n", err)
 	if hint := rung.HintOf(err); hint != "" {
 		fmt.Fprintf(a.err, "rung: try: %s\n", hint)
