@@ -77,7 +77,7 @@ func (b *builder) aptArchive(a archive) (string, error) {
 		return "", nil
 	}
 	var uris []string
-	for _, text := range strings.Fields(a["uris"]) {
+	for text := range strings.FieldsSeq(a["uris"]) {
 		if !strings.HasPrefix(text, "http://") && !strings.HasPrefix(text, "https://") {
 			scheme, _, _ := strings.Cut(text, ":")
 			b.note("apt's source of the kind " + scheme + " is left out: only http and https are registries")

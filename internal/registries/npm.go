@@ -2,6 +2,7 @@ package registries
 
 import (
 	"context"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -87,9 +88,7 @@ func (b *builder) npmSettings() (map[string]string, error) {
 			return nil, err
 		}
 	}
-	for key, value := range own {
-		settings[key] = value
-	}
+	maps.Copy(settings, own)
 	if registry := b.npmEnv("registry"); registry != "" {
 		settings["registry"] = registry
 	}

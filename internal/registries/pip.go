@@ -2,6 +2,7 @@ package registries
 
 import (
 	"context"
+	"maps"
 	"net/url"
 	"path"
 	"regexp"
@@ -41,7 +42,7 @@ func (b *builder) pip(ctx context.Context) error {
 		return err
 	}
 	var extra []string
-	for _, text := range strings.Fields(settings["extra-index-url"]) {
+	for text := range strings.FieldsSeq(settings["extra-index-url"]) {
 		e, err := b.pipIndex(ctx, text)
 		if err != nil {
 			return err
@@ -152,9 +153,7 @@ func (b *builder) pipSettings() (map[string]string, error) {
 		}
 		sections := parseINI(text)
 		for _, section := range []string{"global", "download", "install"} { // a command's own section is the stronger
-			for key, value := range sections[section] {
-				settings[key] = value
-			}
+			maps.Copy(settings, sections[section])
 		}
 	}
 	for _, key := range []string{"index-url", "extra-index-url", "no-index", "find-links"} {
