@@ -68,9 +68,9 @@ func (w *wire) send(frame []byte) {
 }
 
 // receive returns the next frame, valid until the next call, or nil if none comes in time.
-func (w *wire) receive(wait time.Duration) []byte {
+func (w *wire) receive() []byte {
 	w.t.Helper()
-	if err := w.f.SetReadDeadline(time.Now().Add(wait)); err != nil {
+	if err := w.f.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		w.t.Fatal(err)
 	}
 	if w.buf == nil {
@@ -88,7 +88,7 @@ func (w *wire) sync() {
 	w.t.Helper()
 	w.send(arpFrame(tap.GuestMAC(), tap.GuestV4(), tap.GatewayV4()))
 	for {
-		f := w.receive(5 * time.Second)
+		f := w.receive()
 		if f == nil {
 			w.t.Fatal("the gate does not answer any more")
 		}
@@ -275,7 +275,7 @@ func TestHostileFramesAreDroppedAndDenied(t *testing.T) {
 func TestTheGateAnswersForItsOwnAddressOnly(t *testing.T) {
 	w := newWire(t, &handler{}, unix.SOCK_SEQPACKET)
 	w.send(arpFrame(tap.GuestMAC(), tap.GuestV4(), tap.GatewayV4()))
-	f := w.receive(5 * time.Second)
+	f := w.receive()
 	gw := tap.GatewayMAC()
 	if a := header.ARP(f[14:]); !a.IsValid() || a.Op() != header.ARPReply || !bytes.Equal(a.HardwareAddressSender(), gw[:]) || !bytes.Equal(a.ProtocolAddressSender(), tap.GatewayV4().AsSlice()) {
 		t.Errorf("% x", f)
@@ -288,7 +288,7 @@ func TestTheGateAnswersForItsOwnAddressOnly(t *testing.T) {
 		frame := ip(58, from, group, transportSum(58, from, group, m, 2), nil)
 		copy(frame, []byte{0x33, 0x33, 0xff, 0, 0, 1})
 		w.send(frame)
-		f := w.receive(5 * time.Second)
+		f := w.receive()
 		if f == nil || f[14+40] != byte(header.ICMPv6NeighborAdvert) || !bytes.Equal(f[14+40+8:14+40+24], tap.GatewayV6().AsSlice()) || !bytes.Equal(f[len(f)-6:], gw[:]) || !bytes.Equal(f[14+24:14+40], from.AsSlice()) {
 			t.Errorf("from %s: % x", from, f)
 		}
@@ -408,7 +408,7 @@ func TestCloseEndsWhatIsOpen(t *testing.T) {
 	w.send(syn(tap.GuestV4(), netip.MustParseAddrPort("198.51.100.7:80"), 1)) // a handshake that is never finished
 	w.send(udp(tap.GuestV4(), netip.AddrPortFrom(tap.GatewayV4(), 53), "123456789012"))
 	<-asked
-	if f := w.receive(5 * time.Second); f == nil || f[14+9] != 6 {
+	if f := w.receive(); f == nil || f[14+9] != 6 {
 		t.Errorf("no answer to the SYN: % x", f)
 	}
 	ended := make(chan struct{})
@@ -504,7 +504,7 @@ func TestDeniedLookupsCost(t *testing.T) {
 	const n = 20_000
 	for range n {
 		w.send(f)
-		if w.receive(5*time.Second) == nil {
+		if w.receive() == nil {
 			t.Fatal("no answer")
 		}
 	}
