@@ -10,8 +10,8 @@ import (
 // special are the fields that decide where a request ends or who gets it. Each may be there once, and no field may be
 // one of them but for an underscore.
 type special struct {
-	host, length, encoding, upgrade, expect, key string
-	has                                          map[string]bool
+	host, length, encoding, upgrade, expect string
+	has                                     map[string]bool
 }
 
 func once(name string) bool {

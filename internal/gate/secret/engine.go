@@ -80,7 +80,7 @@ func cases(a alternative, i int) []byte {
 // next finds the first match in b. It returns where it begins, or, when there is none, how many bytes can no longer be
 // part of one: all of them at the end of the stream.
 func (e *engine) next(b []byte, end bool) (at int, m match, found bool) {
-	for i := 0; i < len(b); i++ {
+	for i := range b {
 		if i+1 < len(b) {
 			n := uint(b[i])<<8 | uint(b[i+1])
 			if e.pairs[n/64]&(1<<(n%64)) == 0 {

@@ -5,15 +5,11 @@ import (
 	"net/http"
 )
 
-const (
-	// readStep is how much a filter reads at once.
-	readStep = 32 << 10
-	// maxSpelling is the longest spelling of one byte: \u0000.
-	maxSpelling = 6
-)
+// readStep is how much a filter reads at once.
+const readStep = 32 << 10
 
 // filter replaces matches in a stream. What may be the beginning of a match waits for what follows it, which is at most
-// maxSpelling*maxValue bytes; everything before it is handed out at once, so that event streams keep their pace.
+// six bytes (\u0000) for each of maxValue; everything before it is handed out at once, so that event streams keep their pace.
 type filter struct {
 	s      *Swap
 	src    io.Reader
@@ -50,7 +46,7 @@ func (f *filter) fill() {
 	}
 	held := len(f.in)
 	if len(f.buf)-held < readStep/2 {
-		f.buf = make([]byte, held+readStep) // at most maxSpelling*maxValue bytes are held
+		f.buf = make([]byte, held+readStep) // what is held is bounded, see above
 	}
 	copy(f.buf, f.in)
 	n, err := f.src.Read(f.buf[held:])

@@ -190,6 +190,19 @@ func escaper(contentType string) func(Value) []byte {
 	return func(v Value) []byte { return v }
 }
 
+// Name refuses a host name that holds a placeholder: asking for it, or opening a connection to it, would carry it out.
+func (s *Swap) Name(host string) error {
+	if s.Empty() {
+		return nil
+	}
+	return s.with(func(tab *table) error {
+		_, err := tab.replace(host, func(e *entry, _ match, _ string) (string, error) {
+			return "", rung.Errorf(rung.KindRefused, "the placeholder of the secret %q is in a host name", e.Name)
+		})
+		return err
+	})
+}
+
 // Scanner looks for placeholders in a stream that nothing may be swapped in, such as websocket messages.
 type Scanner struct {
 	s     *Swap

@@ -21,6 +21,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -66,6 +67,8 @@ type Binding struct {
 	Query  bool // swapped in the query as well
 	Body   bool // swapped in the body as well
 	Plain  bool // also over plain HTTP; without it only over TLS
+	// Placeholder is what the sandbox has already; "" has Add make one.
+	Placeholder string
 }
 
 // Target is where a request goes.
@@ -117,6 +120,9 @@ func (s *Swap) Add(b Binding) (string, error) {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails: crypto/rand
 	e := &entry{Binding: b, placeholder: Prefix + hex.EncodeToString(random[:])}
+	if b.Placeholder != "" {
+		e.placeholder = b.Placeholder
+	}
 	e.Value = append(Value(nil), b.Value...)
 	e.Hosts = append([]string(nil), b.Hosts...)
 	s.mu.Lock()
@@ -135,13 +141,15 @@ func (s *Swap) Add(b Binding) (string, error) {
 	}
 	e.find = spellings([]byte(e.placeholder), e.placeholder, true)
 	e.mask = spellings(e.Value, e.placeholder, false)
-	s.tab = newTable(append(old.entries[:len(old.entries):len(old.entries)], e))
+	s.tab = newTable(append(slices.Clip(old.entries), e))
 	return e.placeholder, nil
 }
 
 // check refuses what could not be sent or masked.
 func check(b Binding) error {
 	switch {
+	case b.Placeholder != "" && !rung.IsPlaceholder(b.Placeholder):
+		return rung.Errorf(rung.KindInvalid, "the secret %q comes with a placeholder that is none", b.Name)
 	case b.Name == "" || len(b.Name) > 128:
 		return rung.Errorf(rung.KindInvalid, "a secret needs a name of at most 128 bytes")
 	case len(b.Value) < minValue:

@@ -131,6 +131,11 @@ func TestPain07_11_PlaceholderGoesNowhereElse(t *testing.T) {
 			t.Errorf("%s in a header to its own host: %v", kind, err)
 		}
 	}
+	for host, ok := range map[string]bool{p + ".evil.example": false, "x." + strings.ToUpper(p) + ".example": false, "api.example": true} {
+		if err := s.Name(host); IsRefused(err) == ok {
+			t.Errorf("the host name %s: %v", host, err)
+		}
+	}
 	for name, h := range map[string]http.Header{
 		"header's name":  {http.CanonicalHeaderKey(p): {"x"}},
 		"upper case":     header("X", strings.ToUpper(p)),

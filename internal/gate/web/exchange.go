@@ -24,10 +24,11 @@ type request struct {
 	force               bool // a "?" was there
 	host                string
 	header              http.Header
-	body                io.Reader // nil without one
-	length              int64     // -1 when it is not known
-	two                 bool      // it came by HTTP/2
-	socket              *socket   // the connection, when an upgrade to websocket is asked for
+	body                io.Reader          // nil without one
+	length              int64              // -1 when it is not known
+	two                 bool               // it came by HTTP/2
+	cancel              context.CancelFunc // of the context it is served in
+	socket              *socket            // the connection, when an upgrade to websocket is asked for
 }
 
 func (r *request) line() string { return r.method + " " + r.path }
@@ -56,21 +57,20 @@ func (s *server) exchange(ctx context.Context, w http.ResponseWriter, r *request
 		s.deny(w, accept, refused("request", r.line(), err))
 		return nil
 	}
-	transport, err := s.Pool.transport(peer{s.Name, s.Port, s.TLS, r.socket != nil})
+	link, err := s.Pool.link(peer{s.Name, s.Port, s.TLS, r.socket != nil})
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	early := &hints{w: w, s: s}
-	res, err := transport.RoundTrip(out.WithContext(httptrace.WithClientTrace(ctx, early.trace())))
+	res, err := link.roundTrip(ctx, out, early)
 	early.end()
 	if err != nil {
 		return s.failed(ctx, w, r, verdict.Rule, body, err)
 	}
-	defer func() { _ = res.Body.Close() }() // what is left of it is not wanted
+	received := res.Body
+	defer func() { _, _ = res.Body.Close(), received.Close() }() // a hook may have wrapped it; what is left is not wanted
 	// A server that stops in the middle of its answer is given up.
-	idle := time.AfterFunc(upstreamIdle, cancel)
+	idle := time.AfterFunc(upstreamIdle, r.cancel)
 	defer idle.Stop()
 	return s.answer(w, r, &verdict, res, body, idle)
 }
@@ -78,6 +78,10 @@ func (s *server) exchange(ctx context.Context, w http.ResponseWriter, r *request
 // judge asks everything that can be asked before the secrets are touched.
 func (s *server) judge(ctx context.Context, r *request) (Verdict, *refusal) {
 	if !s.mine(r.host) {
+		if err := s.Secrets.Name(r.host); err != nil {
+			no := s.leaks(r, "", err)
+			return Verdict{}, &no
+		}
 		return Verdict{}, &refusal{status: http.StatusMisdirectedRequest, code: "host", NetDenial: rung.NetDenial{
 			Request: r.line(),
 			Reason:  "the request's Host is " + shown(r.host) + ", and the connection was opened to " + s.authority,

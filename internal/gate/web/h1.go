@@ -82,7 +82,7 @@ func (s *server) one(ctx context.Context, conn net.Conn, br *bufio.Reader, head 
 	defer w.release()
 	r := &request{
 		method: head.Method, path: head.Path, query: head.Query, force: head.ForceQuery, host: head.Host,
-		header: make(http.Header, len(head.Fields)), length: head.Length,
+		header: make(http.Header, len(head.Fields)), length: head.Length, cancel: cancel,
 	}
 	for _, f := range head.Fields {
 		r.header.Add(f.Name, f.Value)

@@ -56,7 +56,10 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 		s.deny(w, "", no)
 		return
 	}
-	if err := s.exchange(r.Context(), w, in); err != nil {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	in.cancel = cancel
+	if err := s.exchange(ctx, w, in); err != nil {
 		panic(http.ErrAbortHandler) // net/http's only way to reset a stream: it recovers this value by name
 	}
 }

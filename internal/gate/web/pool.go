@@ -8,7 +8,9 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rung-dev/rung"
@@ -43,9 +45,29 @@ type peer struct {
 	h1   bool // HTTP/1.1 only: an upgrade needs it
 }
 
+// link is the way to one peer.
 type link struct {
 	peer
 	transport *http.Transport
+	direct    *direct
+	one       atomic.Bool // the peer was seen to speak HTTP/1.x
+}
+
+// roundTrip sends a request and returns the head of its answer.
+func (l *link) roundTrip(ctx context.Context, r *http.Request, early *hints) (*http.Response, error) {
+	if l.one.Load() && suits(r) {
+		return l.direct.roundTrip(ctx, r, early)
+	}
+	res, err := l.transport.RoundTrip(r.WithContext(httptrace.WithClientTrace(ctx, early.trace())))
+	if err == nil {
+		l.one.Store(res.ProtoMajor == 1)
+	}
+	return res, err
+}
+
+func (l *link) close(forGood bool) {
+	l.transport.CloseIdleConnections()
+	l.direct.close(forGood)
 }
 
 // NewPool makes the pool of one sandbox. roots verify upstream certificates; nil means the host's.
@@ -59,13 +81,13 @@ func (p *Pool) Close() {
 	defer p.mu.Unlock()
 	p.closed = true
 	for e := p.recent.Front(); e != nil; e = e.Next() {
-		e.Value.(*link).transport.CloseIdleConnections()
+		e.Value.(*link).close(true)
 	}
 	clear(p.peers)
 	p.recent.Init()
 }
 
-func (p *Pool) transport(to peer) (*http.Transport, error) {
+func (p *Pool) link(to peer) (*link, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -73,35 +95,50 @@ func (p *Pool) transport(to peer) (*http.Transport, error) {
 	}
 	if e, ok := p.peers[to]; ok {
 		p.recent.MoveToFront(e)
-		return e.Value.(*link).transport, nil
+		return e.Value.(*link), nil
 	}
-	l := &link{to, p.newTransport(to)}
+	l := p.newLink(to)
 	p.peers[to] = p.recent.PushFront(l)
 	if p.recent.Len() > maxPeers {
 		oldest := p.recent.Remove(p.recent.Back()).(*link)
 		delete(p.peers, oldest.peer)
-		oldest.transport.CloseIdleConnections()
+		oldest.close(false) // a request under way may still use it
 	}
-	return l.transport, nil
+	return l, nil
 }
 
-func (p *Pool) newTransport(to peer) *http.Transport {
+func (p *Pool) newLink(to peer) *link {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(to.tls && !to.h1)
-	return &http.Transport{
-		// The name and port are the judged ones, whatever the address says.
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			c, err := p.up.Dial(ctx, to.name, to.port)
+	// The name and port are the judged ones, whatever a request says.
+	dial := func(ctx context.Context) (net.Conn, error) {
+		c, err := p.up.Dial(ctx, to.name, to.port)
+		if err != nil {
+			return nil, err
+		}
+		return patient{c}, nil
+	}
+	secure := &tls.Config{
+		RootCAs: p.roots, ServerName: to.name, MinVersion: tls.VersionTLS12,
+		ClientSessionCache: tls.NewLRUClientSessionCache(maxSessions),
+	}
+	l := &link{peer: to, direct: &direct{dial: dial}}
+	l.one.Store(!to.tls) // HTTP/2 is only ever chosen by ALPN
+	if to.tls {
+		one := secure.Clone()
+		one.NextProtos = []string{"http/1.1"}
+		l.direct.dial = func(ctx context.Context) (net.Conn, error) {
+			c, err := dial(ctx)
 			if err != nil {
 				return nil, err
 			}
-			return patient{c}, nil
-		},
-		TLSClientConfig: &tls.Config{
-			RootCAs: p.roots, ServerName: to.name, MinVersion: tls.VersionTLS12,
-			ClientSessionCache: tls.NewLRUClientSessionCache(maxSessions),
-		},
+			return dialTLS(ctx, c, one)
+		}
+	}
+	l.transport = &http.Transport{
+		DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		TLSClientConfig:        secure,
 		Protocols:              protocols,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, WriteByteTimeout: clientIdle},
 		DisableCompression:     true, // what the client asked for is what is asked for
@@ -111,6 +148,7 @@ func (p *Pool) newTransport(to peer) *http.Transport {
 		MaxIdleConnsPerHost:    maxIdle,
 		IdleConnTimeout:        idleTimeout,
 	}
+	return l
 }
 
 // failure says what went wrong upstream, in words for the client.
@@ -144,9 +182,9 @@ func (p patient) Write(b []byte) (int, error) {
 // RoundTrip sends a request of the gate's own over the pool's connections, to a name that was judged. The caller closes the
 // answer's body. Redirects are not followed.
 func (p *Pool) RoundTrip(req *http.Request, name string, port int, secure bool) (*http.Response, error) {
-	t, err := p.transport(peer{name: name, port: port, tls: secure})
+	l, err := p.link(peer{name: name, port: port, tls: secure})
 	if err != nil {
 		return nil, err
 	}
-	return t.RoundTrip(req)
+	return l.transport.RoundTrip(req)
 }

