@@ -117,3 +117,13 @@ func refused(code string, request string, err error) refusal {
 		Request: request, Reason: err.Error(), Hint: rung.HintOf(err),
 	}}
 }
+
+// stopped is refused for KindRefused, and a failure of rung's own for anything else.
+func stopped(code, request, rule string, err error) refusal {
+	no := refused(code, request, err)
+	no.Rule = rule
+	if rung.KindOf(err) != rung.KindRefused {
+		no.status, no.failed = http.StatusBadGateway, true
+	}
+	return no
+}

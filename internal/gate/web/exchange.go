@@ -54,7 +54,7 @@ func (s *server) exchange(ctx context.Context, w http.ResponseWriter, r *request
 	body := &upload{}
 	out, err := s.outgoing(r, &verdict, parts, body, target)
 	if err != nil {
-		s.deny(w, accept, refused("request", r.line(), err))
+		s.deny(w, accept, stopped("request", r.line(), verdict.Rule, err))
 		return nil
 	}
 	link, err := s.Pool.link(peer{s.Name, s.Port, s.TLS, r.socket != nil})
@@ -230,9 +230,7 @@ func (s *server) answer(w http.ResponseWriter, r *request, v *Verdict, res *http
 	accept := r.header.Get("Accept")
 	if v.Response != nil {
 		if err := v.Response(res); err != nil {
-			no := refused("answer", r.line(), err)
-			no.Rule = v.Rule
-			s.deny(w, accept, no)
+			s.deny(w, accept, stopped("answer", r.line(), v.Rule, err))
 			return nil
 		}
 	}
