@@ -25,7 +25,7 @@ TESTUSER := rung-tester
 # The client verbs must at least compile where there is no Linux.
 PORTABLE := . ./client/... ./cmd/rung
 # Packages without system calls of their own: the race detector needs cgo, and cgo changes what the others link.
-RACE := $(wildcard client driver/fake internal/policy internal/audit internal/sys/mux)
+RACE := $(wildcard client driver/fake internal/policy internal/audit internal/broker internal/gate internal/registries internal/sys/mux)
 
 .PHONY: build deps testdeps demo test vet race unit testuser real bench mem lint fmt fuzz generate clean help FORCE
 

@@ -69,7 +69,7 @@ type Registry struct {
 // NetBudget caps the traffic of a sandbox or of one rule. Zero members get DefaultNetBudget's values for a sandbox and no
 // cap of their own for a rule.
 type NetBudget struct {
-	Connections int     `json:"connections,omitempty" yaml:"connections"`         // open at once
+	Connections int     `json:"connections,omitempty" yaml:"connections"`                       // open at once
 	Rate        float64 `json:"connections_per_second,omitempty" yaml:"connections_per_second"` // new ones, over a burst of as many as one second's worth or 10
 	BytesOut    int64   `json:"bytes_out,omitempty" yaml:"bytes_out"`
 	BytesIn     int64   `json:"bytes_in,omitempty" yaml:"bytes_in"`

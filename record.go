@@ -23,8 +23,8 @@ type Record struct {
 	Truncated  bool       `json:"truncated"`          // output beyond the cap was dropped
 	Timings    Timings    `json:"timings"`
 	Limits     Limits     `json:"limits"`
-	Isolation  *Isolation `json:"isolation"` // nil only when the sandbox never came up
-	Egress     string     `json:"egress"`    // an EgressMode; "none": no network exists
+	Isolation  *Isolation `json:"isolation"`         // nil only when the sandbox never came up
+	Egress     string     `json:"egress"`            // an EgressMode; "none": no network exists
 	Network    *Network   `json:"network,omitempty"` // what the network was used for; nil without one
 	Denied     []Denied   `json:"denied"`
 	Visibility Visibility `json:"visibility"`

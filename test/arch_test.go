@@ -56,7 +56,7 @@ var layers = map[string][]string{
 	"internal/lang":        {"."},
 	"cmd/rung-strip":       {},
 	"cmd/rung-image":       {".", "internal/image", "internal/sys"},
-	"cmd/rung-gate":        {".", "internal/gate", "internal/sys"},
+	"cmd/rung-gate":        {".", "internal/gate", "internal/registries", "internal/sys"},
 	"cmd/rung-broker":      {".", "internal/broker", "internal/sys"},
 	"internal/registries":  {"."}, // what this host's package clients are configured to ask
 	"bench":                {".", "client", "bench"},
@@ -75,6 +75,10 @@ var heavy = []string{
 	"github.com/google/go-containerregistry",
 	"modernc.org",
 	"gvisor.dev",
+	"filippo.io/age",
+	"github.com/go-jose",
+	"github.com/goccy/go-yaml",
+	"github.com/miekg/dns",
 	"github.com/prometheus",
 	"go.opentelemetry.io",
 }

@@ -2,7 +2,8 @@
 
 // Command rung-gate is the gate's process; see internal/gate. It is started by rung, never by a person:
 //
-//	rung-gate serve   serves the control socket (descriptor 3) of a runtime directory (descriptor 4)
+//	rung-gate serve                serves the control socket (descriptor 3) of a runtime directory (descriptor 4)
+//	rung-gate registries KIND…     prints what this host's package clients are configured to ask
 package main
 
 import (
@@ -40,8 +41,11 @@ const (
 const defaultLinger = 5 * time.Minute
 
 func run(args []string) error {
+	if len(args) > 1 && args[0] == "registries" {
+		return printRegistries(args[1:])
+	}
 	if len(args) != 1 || args[0] != "serve" {
-		return errors.New("usage: rung-gate serve")
+		return errors.New("usage: rung-gate serve | rung-gate registries KIND[:PACKAGE,…]…")
 	}
 	if err := bound(); err != nil {
 		return err

@@ -31,6 +31,9 @@ func commands() []command {
 		{"whereami", "which rung this very process stands on", func() runner { return &whereamiCmd{} }},
 		{"template", "list, build, import, inspect and remove templates", func() runner { return &templateCmd{} }},
 		{"record", "show, list and verify records of runs", func() runner { return &recordCmd{} }},
+		{"log", "show, verify and export the tamper-evident event log", func() runner { return &logCmd{} }},
+		{"secret", "keep secrets that sandboxes use and never see", func() runner { return &secretCmd{} }},
+		{"agent", "revoke agents, and see what they run", func() runner { return &agentCmd{} }},
 		{"reap", "find and remove what killed runs left behind", func() runner { return &reapCmd{} }},
 		{"completion", "print a completion script for bash, zsh or fish", func() runner { return &completionCmd{} }},
 		{"version", "print the versions of rung and of the programs it uses", func() runner { return &versionCmd{} }},
@@ -124,7 +127,7 @@ Examples:
 
 "rung <command> --help" tells the rest. Exit codes: the command's own; 124 time-out; 125 rung's error;
 126 refused by policy or not executable; 127 not found inside; 137 ended by a limit; 143 stopped with
-rung; 128+n ended by signal n. There is no network inside.
+rung; 128+n ended by signal n. Nothing leaves a sandbox that --allow, --registry or --policy does not name.
 `)
 }
 

@@ -19,11 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/cmd/rung/egress"
 	"github.com/rung-dev/rung/driver"
 	"github.com/rung-dev/rung/driver/held"
 	"github.com/rung-dev/rung/driver/oci"
 	"github.com/rung-dev/rung/driver/process"
 	"github.com/rung-dev/rung/internal/audit"
+	"github.com/rung-dev/rung/internal/broker/agent"
 	"github.com/rung-dev/rung/internal/image"
 	"github.com/rung-dev/rung/internal/policy"
 	"github.com/rung-dev/rung/internal/session"
@@ -66,6 +68,7 @@ type host struct {
 	held.Host
 	images *image.Store
 	audit  *audit.Store
+	of     audit.Of // what all events of this run share
 }
 
 func openHost(a *app) (*host, error) {
@@ -168,9 +171,9 @@ func (h *host) choose(ctx context.Context, c *runCmd, threat rung.Threat) (polic
 	var event error
 	switch {
 	case !d.Allowed:
-		event = h.audit.Append(audit.Refused(audit.Of{}, string(threat), c.Rung, d.Err(), d.Reasons))
+		event = h.audit.Append(audit.Refused(h.of, string(threat), c.Rung, d.Err(), d.Reasons))
 	case d.Accepted != "":
-		event = h.audit.Append(audit.AcceptedLower(audit.Of{}, string(threat), d.Accepted))
+		event = h.audit.Append(audit.AcceptedLower(h.of, string(threat), d.Accepted))
 	}
 	if err := d.Err(); err != nil {
 		return d, driver.Status{}, err
@@ -181,8 +184,27 @@ func (h *host) choose(ctx context.Context, c *runCmd, threat rung.Threat) (polic
 	return d, status[d.Rung], nil
 }
 
+// whose says whom a run is for, and refuses one for a revoked agent.
+func (h *host) whose(c *runCmd, id string) (audit.Of, error) {
+	of := audit.Of{Sandbox: id, Agent: c.Agent}
+	if of.Agent == "" {
+		of.Agent = rung.DefaultAgent
+	}
+	var err error
+	if of.Call, err = audit.ParseCall(c.Trace, os.Getenv("TRACEPARENT")); err != nil {
+		return of, err
+	}
+	if err := agent.Permit(h.StateDir, of.Agent); err != nil {
+		return of, errors.Join(err, h.audit.Append(audit.Refused(of, c.Threat, c.Rung, err, nil)))
+	}
+	return of, nil
+}
+
 // run is `rung run` after its arguments are understood.
-func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (int, error) {
+func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (code int, err error) {
+	if h.of, err = h.whose(c, newID()); err != nil {
+		return 0, err
+	}
 	decision, status, err := h.choose(ctx, c, t.Threat)
 	if err != nil {
 		return 0, err
@@ -195,7 +217,7 @@ func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (int,
 		return 0, err
 	}
 	defer release()
-	t.ID, t.Rung, t.Accepted, t.Template = newID(), decision.Rung, decision.Accepted, held.Template(tmpl)
+	t.ID, t.Rung, t.Accepted, t.Template = h.of.Sandbox, decision.Rung, decision.Accepted, held.Template(tmpl)
 	t.Env = append(append([]string{}, tmpl.Env...), t.Env...)
 	if t.Rung == rung.None {
 		t.Workdir = filepath.Join(h.RuntimeDir, "sandboxes", t.ID) // without a wall, /work is the host's
@@ -203,16 +225,22 @@ func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (int,
 	if !c.JSON {
 		t.Stdout, t.Stderr = a.out, a.err
 	}
-	net, why, err := h.openNetwork(ctx, c, decision, t.ID)
+	net, why, err := egress.Open(ctx, egress.Host{StateDir: h.StateDir, RuntimeDir: h.RuntimeDir}, &c.Flags, egress.Want{
+		ID: t.ID, Rung: t.Rung, Default: decision.Egress, Timeout: t.Limits.Timeout,
+	})
 	if err != nil {
 		return 0, err
 	}
 	if why != "" && !c.Quiet && !c.JSON {
 		fmt.Fprintf(a.err, "rung: %s\n", why)
 	}
-	if err := net.give(ctx, h, c, &t); err != nil {
-		net.close()
+	if err := net.Give(ctx, &t); err != nil {
+		net.Close()
 		return 0, err
+	}
+	t.Created = func() error {
+		net.Started()
+		return agent.Enter(h.StateDir, filepath.Join(h.RuntimeDir, "sandboxes", t.ID), h.of.Agent)
 	}
 	interrupts, stop := notify()
 	defer stop()
@@ -224,7 +252,7 @@ func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (int,
 	}
 	swept := h.sweep(ctx)
 	rec, err := r.Run(ctx, t)
-	net.finish(rec)
+	net.Finish(rec)
 	where, saved := h.save(rec)
 	<-swept
 	if c.JSON {
@@ -253,7 +281,7 @@ func (h *host) save(rec *rung.Record) (string, error) {
 	if err != nil {
 		path, err = "not stored", rung.Errorf(rung.KindUnavailable, "the run is done, but its record could not be stored: %w", err)
 	}
-	if e := h.audit.Append(audit.RunEvents(audit.Of{}, rec)...); e != nil {
+	if e := h.audit.Append(audit.RunEvents(h.of, rec)...); e != nil {
 		err = errors.Join(err, rung.Errorf(rung.KindUnavailable, "the run is done, but its events could not be logged: %w", e))
 	}
 	return path, err

@@ -50,4 +50,7 @@ type (
 	recordCmd   = elsewhereCmd
 	reapCmd     = elsewhereCmd
 	versionCmd  = elsewhereCmd
+	logCmd      = elsewhereCmd
+	secretCmd   = elsewhereCmd
+	agentCmd    = elsewhereCmd
 )

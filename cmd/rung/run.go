@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/cmd/rung/egress"
 	"github.com/rung-dev/rung/internal/session"
 )
 
@@ -28,23 +29,10 @@ type runCmd struct {
 	JSON        bool     `name:"json" help:"Print one record instead of the output."`
 	Quiet       bool     `short:"q" help:"No line about the run on standard error."`
 
-	limitFlags  `embed:""`
-	egressFlags `embed:""`
+	limitFlags   `embed:""`
+	egress.Flags `embed:""`
 
 	Args []string `arg:"" optional:"" passthrough:"partial" name:"FILE | -- CMD ARG" help:"A program file and its arguments, or a command; - reads the program from standard input."`
-}
-
-// egressFlags say what may leave the sandbox, and with which secrets.
-type egressFlags struct {
-	Egress   string   `help:"What passes without a rule: none (no network at all), deny (nothing) or open (public addresses). Default: deny; none for --threat compute and adversarial." placeholder:"MODE"`
-	Allow    []string `help:"Let a destination through: HOST[:PORT], *.SUFFIX, CIDR:PORT, or HOST:PORT/tcp for other protocols than HTTP." sep:"none" placeholder:"DEST"`
-	Registry []string `help:"Let npm, pypi, go or debian read packages, all or the named ones; hosts come from the client's configuration here." sep:"none" placeholder:"KIND[:PKG,…]"`
-	Policy   string   `help:"Rules from a file; see docs/policy.md." placeholder:"FILE"`
-	Secret   []string `help:"Let the gate use a secret on requests to hosts; the sandbox sees a placeholder in the variable NAME." sep:"none" placeholder:"NAME@HOST[:OPTIONS]"`
-	Agent    string   `help:"Which agent this run is for: names its events, and ends with rung agent revoke." placeholder:"NAME"`
-	Trace    string   `help:"Id of the call that this run is part of, for events (default: TRACEPARENT)." env:"TRACEPARENT" placeholder:"ID"`
-
-	bindings []rung.SecretBinding // what Secret says
 }
 
 // Examples implements exampler.

@@ -29,7 +29,7 @@ func (c *versionCmd) Run(ctx context.Context, a *app) (int, error) {
 		return 0, err
 	}
 	list := []usedProgram{{"rung", held.FindProgram("rung"), version}}
-	for _, name := range []string{"rung-guest", "rung-image", "rung-strip", "crun", "runc", "runsc"} {
+	for _, name := range []string{"rung-guest", "rung-gate", "rung-broker", "rung-image", "rung-strip", "crun", "runc", "runsc"} {
 		p := usedProgram{Name: name, Path: held.FindProgram(name)}
 		if p.Path != "" && name[0] == 'r' && name != "runc" && name != "runsc" {
 			p.Version = version // built and shipped together

@@ -42,9 +42,9 @@ func (b bundle) config() *config {
 	case rung.GVisor:
 		// Its /proc and /sys are its own and have none of these; masks would only cost time.
 		c.Linux.MaskedPaths, c.Linux.ReadonlyPaths = nil, nil
-		c.Linux.Namespaces = namespaces("pid", "mount", "ipc", "uts", "cgroup")
-		if !b.Network { // the interface is in the holder's
-			c.Linux.Namespaces = append(c.Linux.Namespaces, namespace{"network"})
+		c.Linux.Namespaces = namespaces("pid", "mount", "ipc", "uts", "network", "cgroup")
+		if b.Network { // the interface is in the holder's, which runsc starts in; without a path it would make another
+			c.Linux.Namespaces[4].Path = "/proc/self/ns/net"
 		}
 		c.Hostname = b.id
 		b.mapIDs(c)
@@ -55,13 +55,13 @@ func (b bundle) config() *config {
 // mapIDs gives the sandbox a user namespace with the ids of its slot.
 func (b bundle) mapIDs(c *config) {
 	ids := []idMapping{{ContainerID: 0, HostID: b.IDs.Base, Size: b.IDs.Count}}
-	c.Linux.Namespaces = append(c.Linux.Namespaces, namespace{"user"})
+	c.Linux.Namespaces = append(c.Linux.Namespaces, namespace{Type: "user"})
 	c.Linux.UIDMappings, c.Linux.GIDMappings = ids, ids
 }
 
 func namespaces(kinds ...string) (list []namespace) {
 	for _, k := range kinds {
-		list = append(list, namespace{k})
+		list = append(list, namespace{Type: k})
 	}
 	return list
 }

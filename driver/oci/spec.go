@@ -69,6 +69,7 @@ type linux struct {
 
 type namespace struct {
 	Type string `json:"type"`
+	Path string `json:"path,omitempty"`
 }
 
 type idMapping struct {

@@ -28,6 +28,7 @@ type confinement struct {
 	Devices  []string `json:"devices"`
 	Landlock int      `json:"landlock_abi"`
 	Seccomp  []byte   `json:"seccomp"`
+	Connect  []uint16 `json:"connect,omitempty"`
 }
 
 type rlimit struct {
@@ -61,6 +62,9 @@ func Hold(w *holder.Workshop) (*holder.Wall, error) {
 		Rlimits: []rlimit{
 			{unix.RLIMIT_NOFILE, uint64(s.Limits.Files)}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_MEMLOCK, 64 << 10},
 		},
+	}
+	if s.Network {
+		c.Connect = []uint16{holder.ProxyPort}
 	}
 	if !s.IDs.Single() {
 		c.Rlimits = append(c.Rlimits, rlimit{unix.RLIMIT_NPROC, held.UserProcesses(s.Limits)})

@@ -33,12 +33,11 @@ func (s *session) serveFrames(kind byte, file *os.File) (func(), error) {
 		return nil, rung.Errorf(rung.KindInternal, "link: %w", err)
 	}
 	// Known to the runtime's poller only from here on: a descriptor that came by message is a blocking one to it.
-	fd, err := unix.Dup(int(file.Fd()))
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	file.Close()
 	if err != nil {
 		return nil, rung.Errorf(rung.KindExhausted, "link: %w", err)
 	}
-	unix.CloseOnExec(fd)
 	file = os.NewFile(uintptr(fd), "link")
 	link, err := stack.NewPacketLink(file)
 	if kind == control.LinkFrames {

@@ -243,4 +243,3 @@ func (r *oneByteReader) Read(p []byte) (int, error) {
 	}
 	return r.Conn.Read(p)
 }
-

@@ -79,7 +79,7 @@ func newSession(ctx context.Context, c *control.Conn, o *control.Open, out Outsi
 		id: o.ID, token: rand.Text(), outside: out, egress: egress, policy: policy, client: c,
 		meter: budget.New(egress.Budget), pins: pin.New(time.Now), swap: secret.New(), registries: registry.NewSet(),
 		signer: sigv4.New(),
-		gone: make(chan struct{}),
+		gone:   make(chan struct{}),
 	}
 	s.leases.expect(o.Secrets, egress)
 	s.approvals.ask = func(a control.Approval) bool { return o.Asks && c.Send(control.Reply{Approval: &a}) == nil }

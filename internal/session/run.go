@@ -64,12 +64,13 @@ func (r *run) create(ctx context.Context) error {
 		Events:    r.event, Link: t.Link, Files: t.Files,
 	}
 	var err error
-	r.inst, err = r.Driver.Create(ctx, spec)
-	if t.Linked != nil {
-		t.Linked()
-	}
-	if err != nil {
+	if r.inst, err = r.Driver.Create(ctx, spec); err != nil {
 		return err
+	}
+	if t.Created != nil {
+		if err := t.Created(); err != nil {
+			return err
+		}
 	}
 	r.guest = client.New(r.inst.Dial)
 	r.files = r.guest.Files("")

@@ -26,8 +26,8 @@ type Task struct {
 	Limits   rung.Limits
 	Link     *driver.Link  // the sandbox's way out; nil = no network
 	Files    []driver.File // shown inside
-	// Linked is told when the sandbox holds its link itself; may be nil.
-	Linked  func()
+	// Created is called when the sandbox stands, before anything of the task runs in it; its error ends the run. May be nil.
+	Created func() error
 	Inputs  []Input
 	Outputs []Output
 	Workdir string    // where relative paths inside start; "" = /work

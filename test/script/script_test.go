@@ -154,7 +154,7 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir+"/",
-		"./cmd/rung", "./cmd/rung-guest", "./cmd/rung-image", "./cmd/rung-strip")
+		"./cmd/rung", "./cmd/rung-guest", "./cmd/rung-gate", "./cmd/rung-broker", "./cmd/rung-image", "./cmd/rung-strip")
 	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)

@@ -126,3 +126,12 @@ const (
 	LinkListener = 'L' // a TCP socket that listens on the loopback address of the sandbox's network namespace: a proxy's
 	LinkFrames   = 'F' // a stream of Ethernet frames, each after its length in four bytes, big-endian
 )
+
+// Registries is what `rung-gate registries KIND[:PACKAGE,…]…` prints: what the registries of this host's clients come to.
+type Registries struct {
+	Rules  []rung.EgressRule `json:"rules,omitempty"`
+	Env    map[string]string `json:"env,omitempty"`   // for the sandbox
+	Files  map[string][]byte `json:"files,omitempty"` // for the sandbox, by absolute path inside
+	Notes  []string          `json:"notes,omitempty"`
+	Failed *Failure          `json:"failed,omitempty"`
+}

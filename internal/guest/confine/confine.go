@@ -14,6 +14,8 @@ type Config struct {
 	Writable []string `json:"writable"`
 	// Devices are the device files user code may open for writing.
 	Devices []string `json:"devices"`
+	// Connect are the TCP ports that user code may connect to, for Landlock (from its ABI 4); there is no other way to a port.
+	Connect []uint16 `json:"connect,omitempty"`
 	// Landlock is the ABI to enforce, exactly; 0 = none (the driver has said so in the record).
 	Landlock int `json:"landlock_abi"`
 	// Seccomp is the filter program: struct sock_filter in memory order, base64 in JSON.

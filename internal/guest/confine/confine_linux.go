@@ -127,7 +127,11 @@ func restrict(c *Config) error {
 		// Without it no terminal can be made or set up. Typing into one is the filter's to refuse.
 		devices, terminals = devices.WithIoctlDev(), terminals.WithIoctlDev()
 	}
-	return configs[c.Landlock-1].Restrict(landlock.RODirs("/"), rw, devices, terminals, landlock.RWDirs("/proc"))
+	rules := []landlock.Rule{landlock.RODirs("/"), rw, devices, terminals, landlock.RWDirs("/proc")}
+	for _, port := range c.Connect {
+		rules = append(rules, landlock.ConnectTCP(port))
+	}
+	return configs[c.Landlock-1].Restrict(rules...)
 }
 
 // ptsDir is where the sandbox's own terminals appear.

@@ -1,4 +1,4 @@
-package main
+package egress
 
 import (
 	"context"
@@ -8,12 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/driver/held"
 	"github.com/rung-dev/rung/internal/gate/control"
 )
 
@@ -24,13 +26,13 @@ const gateUID = 0x6FFDFFFF
 const gateTimeout = 15 * time.Second
 
 // gateSocket is where the gate of this version listens.
-func (h *host) gateSocket() string {
+func (h Host) gateSocket() string {
 	return filepath.Join(h.RuntimeDir, "gate-"+strconv.Itoa(control.Version)+".sock")
 }
 
 // dialGate connects to the running gate, and starts one where none runs. One gate serves all sandboxes of this runtime
 // directory; it ends by itself when it has had nothing to do for a while.
-func (h *host) dialGate(ctx context.Context) (*control.Conn, error) {
+func (h Host) dialGate(ctx context.Context) (*control.Conn, error) {
 	path := h.gateSocket()
 	if c, err := connectGate(path); err == nil {
 		return c, nil
@@ -95,13 +97,15 @@ func lockGate(ctx context.Context, path string) (unlock func(), err error) {
 
 func gateLog(socket string) string { return socket + ".log" }
 
+var errNoGate = rung.Errorf(rung.KindUnavailable, "rung-gate, the only way out of a sandbox, is not found").
+	WithHint("put it beside rung or in PATH (`make` builds it into bin/), or run with --egress none")
+
 // startGate listens for the gate and starts it on the listening socket, so that nobody has to wait until it is up: a
 // connection made before waits in the socket's queue.
-func (h *host) startGate(path string) error {
-	program := findProgram("rung-gate")
+func (h Host) startGate(path string) error {
+	program := held.FindProgram("rung-gate")
 	if program == "" {
-		return rung.Errorf(rung.KindUnavailable, "rung-gate, the only way out of a sandbox, is not found").
-			WithHint("put it beside rung or in PATH (`make` builds it into bin/), or run with --egress none")
+		return errNoGate
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return rung.Errorf(rung.KindUnavailable, "remove the ended gate's socket: %w", err)
@@ -151,7 +155,7 @@ func spawnGate(program, path string, listener *os.File, runtime string) error {
 // stay.
 func gateEnv(all []string) (env []string) {
 	for _, kv := range all {
-		switch name, _, _ := cutEnv(kv); name {
+		switch name, _, _ := strings.Cut(kv, "="); name {
 		case "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "RUNG_GATE_LINGER", "RUNG_GATE_RESOLV_CONF":
 			env = append(env, kv)
 		}

@@ -1,4 +1,4 @@
-package main
+package egress
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/driver/held"
 	"github.com/rung-dev/rung/internal/gate/control"
 )
 
@@ -34,7 +35,8 @@ type leased struct {
 
 // lease has the broker send the values of this run's secrets to the gate, and returns the placeholders as the variables that
 // the sandbox gets. This process never holds a value.
-func (n *network) lease(ctx context.Context, h *host, c *runCmd) (env []string, err error) {
+func (n *Network) lease(ctx context.Context) (env []string, err error) {
+	h, c := n.host, n.flags
 	o := leaseOrder{Sandbox: n.id, Agent: c.Agent, Task: c.Trace, Bindings: c.bindings, Audiences: n.audiences(), TTL: n.ttl}
 	if len(o.Bindings) == 0 && len(o.Audiences) == 0 {
 		return nil, nil
@@ -68,8 +70,8 @@ func (n *network) lease(ctx context.Context, h *host, c *runCmd) (env []string, 
 // brokerTimeout bounds a lease: its sources may ask vaults.
 const brokerTimeout = 60 * time.Second
 
-func runBroker(ctx context.Context, h *host, conn *control.Conn, o leaseOrder) (out leased, err error) {
-	program := findProgram("rung-broker")
+func runBroker(ctx context.Context, h Host, conn *control.Conn, o leaseOrder) (out leased, err error) {
+	program := held.FindProgram("rung-broker")
 	if program == "" {
 		return out, rung.Errorf(rung.KindUnavailable, "rung-broker, which keeps the secrets, is not found").
 			WithHint("put it beside rung or in PATH; `make` builds it into bin/")
@@ -101,7 +103,7 @@ func runBroker(ctx context.Context, h *host, conn *control.Conn, o leaseOrder) (
 }
 
 // audiences are whom the rules want a token of the task's identity for.
-func (n *network) audiences() (list []string) {
+func (n *Network) audiences() (list []string) {
 	for _, r := range n.opened.Egress.Rules {
 		if r.Identity != "" {
 			list = append(list, r.Identity)

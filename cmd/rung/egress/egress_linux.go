@@ -1,4 +1,4 @@
-package main
+package egress
 
 import (
 	"bytes"
@@ -7,15 +7,12 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/driver"
 	"github.com/rung-dev/rung/internal/gate/control"
 	"github.com/rung-dev/rung/internal/image"
-	"github.com/rung-dev/rung/internal/policy"
-	"github.com/rung-dev/rung/internal/registries"
 	"github.com/rung-dev/rung/internal/session"
 	"github.com/rung-dev/rung/internal/sys/holder"
 	"github.com/rung-dev/rung/internal/sys/tap"
@@ -24,10 +21,8 @@ import (
 // maxPolicy bounds a policy file.
 const maxPolicy = 1 << 20
 
-func cutEnv(kv string) (name, value string, ok bool) { return strings.Cut(kv, "=") }
-
 // wish is what the command line says about the network.
-func (c *egressFlags) wish() (control.Open, error) {
+func (c *Flags) wish() (control.Open, error) {
 	o := control.Open{Version: control.Version, Agent: c.Agent, Allow: c.Allow}
 	var err error
 	if c.Egress != "" {
@@ -67,17 +62,19 @@ func readPolicy(name string) ([]byte, error) {
 	defer f.Close()
 	var b bytes.Buffer
 	if n, err := b.ReadFrom(io.LimitReader(f, maxPolicy+1)); err != nil || n > maxPolicy {
-		return nil, rung.Errorf(rung.KindInvalid, "--policy %s: not a file of at most %s: %w", oneLine(name), rung.FormatBytes(maxPolicy), err)
+		return nil, rung.Errorf(rung.KindInvalid, "--policy %q: not a file of at most %s: %w", name, rung.FormatBytes(maxPolicy), err)
 	}
 	return b.Bytes(), nil
 }
 
-// network is one run's session with the gate; nil where nothing speaks.
-type network struct {
+// Network is one run's session with the gate; nil where nothing speaks.
+type Network struct {
 	conn   *control.Conn
 	opened control.Opened
 	link   *os.File
 	id     string
+	host   Host
+	flags  *Flags
 	rung   rung.Rung
 	ttl    time.Duration // of leases
 	env    []string      // what the registries' clients need
@@ -88,37 +85,49 @@ type network struct {
 	denied func(rung.NetDenial)
 }
 
-// openNetwork asks the gate for a session. It returns nil where the sandbox gets no network: by the caller's wish, by the
-// threat's default, or because this host has none for an ordinary user; why then says which.
-func (h *host) openNetwork(ctx context.Context, c *runCmd, d policy.Decision, id string) (n *network, why string, err error) {
-	open, err := c.wish()
+// Host is where this rung keeps its things.
+type Host struct{ StateDir, RuntimeDir string }
+
+// Want is what one run needs.
+type Want struct {
+	ID      string
+	Rung    rung.Rung
+	Default rung.EgressMode // the threat's
+	Timeout time.Duration   // of the run
+}
+
+// Open asks the gate for a session. It returns nil where the sandbox gets no network: by the caller's wish, by the threat's
+// default, or because this host has none for an ordinary user; why then says which.
+func Open(ctx context.Context, h Host, f *Flags, w Want) (n *Network, why string, err error) {
+	open, err := f.wish()
 	if err != nil {
 		return nil, "", err
 	}
-	r := d.Rung
-	open.ID, open.Default = id, d.Egress
-	asked := open.Mode != "" || len(open.Allow) > 0 || open.Policy != nil || len(c.Registry) > 0 || len(open.Secrets) > 0
-	if open.Mode == rung.EgressNone || open.Default == rung.EgressNone && !asked || r == rung.None {
-		if asked && open.Mode != rung.EgressNone {
-			return nil, "", rung.Errorf(rung.KindInvalid, "rung none has the host's own network: no rule holds there")
-		}
+	open.ID, open.Default = w.ID, w.Default
+	asked := open.Mode != "" || len(open.Allow) > 0 || open.Policy != nil || len(f.Registry) > 0 || len(open.Secrets) > 0
+	switch {
+	case open.Mode == rung.EgressNone || w.Default == rung.EgressNone && !asked:
+		return nil, "", nil
+	case w.Rung == rung.None && asked:
+		return nil, "", rung.Errorf(rung.KindInvalid, "rung none has the host's own network: no rule holds there")
+	case w.Rung == rung.None:
 		return nil, "", nil
 	}
-	if why := noInterface(r); why != nil {
+	if why := noInterface(w.Rung); why != nil {
 		if asked {
 			return nil, "", why
 		}
 		return nil, why.Error(), nil
 	}
-	n = &network{id: id, rung: r, ttl: c.Timeout + leaseSlack, done: make(chan control.Summary, 1)}
-	if err := n.registries(ctx, c.Registry, &open); err != nil {
+	n = &Network{id: w.ID, rung: w.Rung, ttl: w.Timeout + leaseSlack, host: h, flags: f, done: make(chan control.Summary, 1)}
+	if err := n.registries(ctx, f.Registry, &open); err != nil {
 		return nil, "", err
 	}
-	if err := n.open(ctx, h, open); err != nil {
+	if err := n.open(ctx, open); err != nil {
 		return nil, "", err
 	}
 	if n.opened.Egress.Mode == rung.EgressNone {
-		n.close()
+		n.Close()
 		return nil, "", nil
 	}
 	return n, "", nil
@@ -132,7 +141,8 @@ func noInterface(r rung.Rung) error {
 	return tap.Usable()
 }
 
-func (n *network) open(ctx context.Context, h *host, open control.Open) error {
+func (n *Network) open(ctx context.Context, open control.Open) error {
+	h := n.host
 	var err error
 	if n.conn, err = h.dialGate(ctx); err != nil {
 		return err
@@ -150,7 +160,7 @@ func (n *network) open(ctx context.Context, h *host, open control.Open) error {
 		err = rung.Errorf(rung.KindInternal, "the gate's answer is none")
 	}
 	if err != nil {
-		n.close()
+		n.Close()
 		return err
 	}
 	n.opened = *reply.Opened
@@ -160,7 +170,7 @@ func (n *network) open(ctx context.Context, h *host, open control.Open) error {
 }
 
 // listen takes the gate's messages until its connection ends, which close or the gate's own end brings about.
-func (n *network) listen() {
+func (n *Network) listen() {
 	defer close(n.done)
 	for {
 		var m control.Reply
@@ -179,13 +189,13 @@ func (n *network) listen() {
 	}
 }
 
-// give adds to a task what its sandbox needs of the network.
-func (n *network) give(ctx context.Context, h *host, c *runCmd, t *session.Task) error {
+// Give adds to a task what its sandbox needs of the network.
+func (n *Network) Give(ctx context.Context, t *session.Task) error {
 	if n == nil {
 		return nil
 	}
 	env := append([]string{}, n.env...)
-	placeholders, err := n.lease(ctx, h, c)
+	placeholders, err := n.lease(ctx)
 	if err != nil {
 		return err
 	}
@@ -208,7 +218,7 @@ func (n *network) give(ctx context.Context, h *host, c *runCmd, t *session.Task)
 	// What the caller sets by --env comes last and wins.
 	t.Env = append(append(env, placeholders...), t.Env...)
 	t.Inputs = append(n.inputs, t.Inputs...)
-	t.Link, t.Files, t.Linked = &driver.Link{Gate: n.link}, n.files, n.started
+	t.Link, t.Files = &driver.Link{Gate: n.link}, n.files
 	return nil
 }
 
@@ -227,7 +237,7 @@ func proxyEnv() (env []string) {
 }
 
 // bundle is the host's bundle with the session's authority after it.
-func (n *network) bundle() ([]byte, error) {
+func (n *Network) bundle() ([]byte, error) {
 	var list []byte
 	if path, ok := image.HostCABundle(); ok {
 		data, err := os.ReadFile(path)
@@ -242,8 +252,8 @@ func (n *network) bundle() ([]byte, error) {
 	return append(list, n.opened.Authority...), nil
 }
 
-// started closes what only the holder keeps from now on.
-func (n *network) started() {
+// Started closes what only the holder keeps once the sandbox stands: its end is then the link's end. Safe on nil.
+func (n *Network) Started() {
 	if n != nil && n.link != nil {
 		n.link.Close()
 		n.link = nil
@@ -253,12 +263,13 @@ func (n *network) started() {
 // summaryTimeout bounds the wait for the gate's account of a run that is over.
 const summaryTimeout = 5 * time.Second
 
-// finish asks for the gate's account and puts it into the record. A gate that went took its account with it: that is said.
-func (n *network) finish(rec *rung.Record) {
+// Finish asks for the gate's account and puts it into the record. A gate that went took its account with it: that is said.
+func (n *Network) Finish(rec *rung.Record) {
 	if n == nil {
 		return
 	}
-	defer n.close()
+	defer n.Close()
+	n.Started()
 	_ = n.conn.Raw().SetWriteDeadline(time.Now().Add(summaryTimeout))
 	_ = n.conn.Send(control.Request{Finish: true}) // a gate that is gone shows in what comes
 	rec.Egress = string(n.opened.Egress.Mode)
@@ -281,11 +292,12 @@ func (n *network) finish(rec *rung.Record) {
 	}
 }
 
-func (n *network) close() {
+// Close ends the session. Safe on nil and more than once.
+func (n *Network) Close() {
 	if n == nil {
 		return
 	}
-	n.started()
+	n.Started()
 	if n.conn != nil {
 		n.conn.Close()
 	}
@@ -293,35 +305,3 @@ func (n *network) close() {
 
 // leaseSlack is how much longer than the run a lease lives: starting and ending take time too.
 const leaseSlack = 2 * time.Minute
-
-// registries turns --registry into rules, and into what the clients inside need to ask the same registries as this host's.
-func (n *network) registries(ctx context.Context, list []string, o *control.Open) error {
-	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
-	defer cancel()
-	for _, text := range list {
-		kind, packages, err := registries.Parse(text)
-		if err != nil {
-			return err
-		}
-		found, err := registries.Discover(ctx, kind, os.Getenv)
-		if err != nil {
-			return err
-		}
-		for _, r := range found.Rules {
-			r.Registry.Packages = packages
-			o.Rules = append(o.Rules, r)
-		}
-		for name, value := range found.Env {
-			n.env = append(n.env, name+"="+value)
-		}
-		for path, data := range found.Files {
-			n.inputs = append(n.inputs, session.Input{Inside: path, Data: data, Mode: 0o644})
-		}
-		n.notes = append(n.notes, found.Notes...)
-	}
-	slices.Sort(n.env)
-	return nil
-}
-
-// discoverTimeout bounds asking this host's package clients for their configuration.
-const discoverTimeout = 30 * time.Second
