@@ -7,6 +7,10 @@ import (
 	"github.com/rung-dev/rung"
 )
 
+// Housekeeping is the reason of the one denial that is no attempt at anything: what the kernel of a guest with a network
+// stack of its own sends by itself when its interface comes up. A record may leave it out.
+const Housekeeping = "a host's own housekeeping, which has no use on this link: multicast membership, router solicitation, duplicate address detection"
+
 // cause is why the filter dropped a frame. Each is one denial with a count.
 type cause uint8
 
@@ -26,6 +30,7 @@ const (
 	causeExtension
 	causeFragment
 	causeMulticast
+	causeHousekeeping
 	causeICMP
 	causeProtocol
 	causeDestination
@@ -67,6 +72,8 @@ func (c cause) denial() rung.NetDenial {
 		d.Reason = "a fragment of an IPv4 packet"
 	case causeMulticast:
 		d.Reason = "multicast or broadcast: the link has one neighbour only"
+	case causeHousekeeping:
+		d.Reason = Housekeeping
 	case causeICMP:
 		d.Layer, d.Reason = "icmp", "an ICMP message other than an echo request"
 	case causeProtocol:

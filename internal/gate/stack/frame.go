@@ -77,10 +77,11 @@ func (e *ends) judge(frame []byte) (packet, verdict, cause) {
 	case uint16(header.ARPProtocolNumber):
 		return e.judgeARP(body)
 	case uint16(header.IPv4ProtocolNumber):
-		if multicast {
-			return packet{}, drop, causeMulticast
+		p, v, c := e.judgeV4(body)
+		if multicast && v != drop {
+			return p, drop, causeMulticast
 		}
-		return e.judgeV4(body)
+		return p, v, c
 	case uint16(header.IPv6ProtocolNumber):
 		p, v, c := e.judgeV6(body)
 		if multicast && v != toNDP && v != drop {
@@ -131,7 +132,9 @@ func (e *ends) judgeV4(body []byte) (packet, verdict, cause) {
 		return p, drop, causeMalformed
 	case h.More() || h.FragmentOffset() != 0:
 		return p, drop, causeFragment
-	case p.protocol == byte(header.IGMPProtocolNumber) || p.dst.IsMulticast():
+	case p.protocol == byte(header.IGMPProtocolNumber):
+		return p, drop, causeHousekeeping
+	case p.dst.IsMulticast():
 		return p, drop, causeMulticast
 	case p.protocol == byte(header.ICMPv4ProtocolNumber):
 		return e.judgeEcho(p, byte(header.ICMPv4Echo))
@@ -157,8 +160,8 @@ func (e *ends) judgeV6(body []byte) (packet, verdict, cause) {
 			return p, v, c
 		}
 	case 0: // hop-by-hop options: what a host sends by itself are multicast listener reports (RFC 3810)
-		if p.dst.IsMulticast() && (p.src == e.guest6 || p.src == e.guestLinkLocal || p.src.IsUnspecified()) {
-			return p, drop, causeMulticast
+		if p.dst.IsLinkLocalMulticast() && (p.src == e.guest6 || p.src == e.guestLinkLocal || p.src.IsUnspecified()) {
+			return p, drop, causeHousekeeping
 		}
 		return p, drop, causeExtension
 	case 43, 44, 50, 51, 60, 135, 139, 140, 253, 254: // routing, fragment, ESP, AH, options, mobility, HIP, shim6, tests
@@ -188,11 +191,18 @@ func (e *ends) judgeNDP(p packet) (verdict, cause, bool) {
 		if fromGuest && ours && p.ip[7] == header.NDPHopLimit && m[1] == 0 && e.sumOK(&p) {
 			return toNDP, causeNone, true
 		}
+		// Whether its own addresses are free (RFC 4862, section 5.4.2).
+		if p.src.IsUnspecified() && len(m) >= header.ICMPv6NeighborSolicitMinimumSize {
+			if a := netip.AddrFrom16([16]byte(m[8:24])); a == e.guest6 || a == e.guestLinkLocal {
+				return drop, causeHousekeeping, true
+			}
+		}
 		return drop, causeNDP, true
-	case header.ICMPv6NeighborAdvert, header.ICMPv6RouterSolicit, header.ICMPv6RouterAdvert, header.ICMPv6RedirectMsg:
+	case header.ICMPv6NeighborAdvert, header.ICMPv6RouterAdvert, header.ICMPv6RedirectMsg:
 		return drop, causeNDP, true
-	case header.ICMPv6MulticastListenerQuery, header.ICMPv6MulticastListenerReport, header.ICMPv6MulticastListenerDone,
-		header.ICMPv6MulticastListenerV2Report:
+	case header.ICMPv6RouterSolicit, header.ICMPv6MulticastListenerReport, header.ICMPv6MulticastListenerDone, header.ICMPv6MulticastListenerV2Report:
+		return drop, causeHousekeeping, true
+	case header.ICMPv6MulticastListenerQuery:
 		return drop, causeMulticast, true
 	}
 	return drop, causeNone, false
