@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/rung-dev/rung"
+	"golang.org/x/term"
 )
 
 // version is stamped by the linker.
@@ -72,3 +74,32 @@ func (a *app) complain(err error) {
 
 // errSilent ends a command whose failure has been told already.
 var errSilent = errors.New("already told")
+
+
+// printJSON writes one value as one line, readable by people and programs alike: no HTML escapes.
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return rung.Errorf(rung.KindInternal, "write the result: %w", err)
+	}
+	return nil
+}
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+func firstLine(s string) string {
+	for i := range len(s) {
+		if s[i] == '\n' {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+func plural(n int64) string {
+	if n == 1 {
+		return ""
+	}
+	return "s"
+}
