@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"os"
 	"runtime"
@@ -155,9 +156,15 @@ func udp(src netip.Addr, dst netip.AddrPort, data string) []byte {
 	return ip(17, src, dst.Addr(), transportSum(17, src, dst.Addr(), m, 6), nil)
 }
 
-func TestHostileFramesAreDroppedAndDenied(t *testing.T) {
-	g4, g6, s4, s6 := tap.GuestV4(), tap.GuestV6(), tap.GatewayV4(), tap.GatewayV6()
-	far4, far6 := netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7")
+// hostile is a frame that no honest guest sends, and part of the reason it is denied for.
+type hostile struct {
+	frame []byte
+	want  string
+}
+
+// hostileLink are frames whose Ethernet or ARP is wrong.
+func hostileLink() map[string]hostile {
+	g4, s4, far4 := tap.GuestV4(), tap.GatewayV4(), netip.MustParseAddr("198.51.100.7")
 	ok := syn(g4, netip.AddrPortFrom(far4, 80), 1)
 	mac := func(f []byte, at int, m [6]byte) []byte {
 		f = bytes.Clone(f)
@@ -165,6 +172,74 @@ func TestHostileFramesAreDroppedAndDenied(t *testing.T) {
 		return f
 	}
 	other := [6]byte{2, 9, 9, 9, 9, 9}
+	reply := header.ARP(bytes.Clone(arpFrame(tap.GuestMAC(), g4, s4)[14:]))
+	reply.SetOp(header.ARPReply)
+	return map[string]hostile{
+		"empty":              {[]byte{1}, "too short"},
+		"runt":               {ok[:13], "too short"},
+		"header only":        {ok[:14], "too short"},
+		"half an IP header":  {ok[:30], "too short"},
+		"cut":                {ok[:40], "contradict"},
+		"jumbo":              {append(bytes.Clone(ok), make([]byte, tap.MTU)...), "longer"},
+		"another source MAC": {mac(ok, 6, other), "Ethernet address that is not the sandbox's"},
+		"the gate's MAC":     {mac(ok, 6, tap.GatewayMAC()), "Ethernet address that is not the sandbox's"},
+		"another MAC":        {mac(ok, 0, other), "Ethernet address that is not the gate's"},
+		"broadcast":          {mac(ok, 0, [6]byte{255, 255, 255, 255, 255, 255}), "multicast"},
+		"VLAN":               {ether(tap.GatewayMAC(), tap.GuestMAC(), 0x8100, append([]byte{0, 1, 8, 0}, ok[14:]...)), "VLAN"},
+		"QinQ":               {ether(tap.GatewayMAC(), tap.GuestMAC(), 0x88a8, make([]byte, 60)), "VLAN"},
+		"LLDP":               {ether(tap.GatewayMAC(), tap.GuestMAC(), 0x88cc, make([]byte, 60)), "neither"},
+		"802.3":              {ether(tap.GatewayMAC(), tap.GuestMAC(), 60, make([]byte, 60)), "neither"},
+		"ARP spoof, MAC":     {arpFrame(other, g4, s4), "ARP"},
+		"ARP spoof, address": {arpFrame(tap.GuestMAC(), far4, s4), "ARP"},
+		"ARP for another":    {arpFrame(tap.GuestMAC(), g4, far4), "ARP"},
+		"ARP announcement":   {arpFrame(tap.GuestMAC(), g4, g4), "ARP"},
+		"ARP, stealing":      {arpFrame(tap.GuestMAC(), s4, s4), "ARP"},
+		"ARP reply":          {ether(tap.GatewayMAC(), tap.GuestMAC(), 0x0806, reply), "ARP"},
+		"ARP, short":         {arpFrame(tap.GuestMAC(), g4, s4)[:30], "too short"},
+	}
+}
+
+// hostileIP are packets that the network layer refuses.
+func hostileIP() map[string]hostile {
+	g4, g6, s4, s6 := tap.GuestV4(), tap.GuestV6(), tap.GatewayV4(), tap.GatewayV6()
+	far4, far6 := netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7")
+	ok := syn(g4, netip.AddrPortFrom(far4, 80), 1)
+	return map[string]hostile{
+		"source v4":           {syn(far4, netip.AddrPortFrom(s4, 80), 1), "address that is not the sandbox's"},
+		"source is the gate":  {syn(s4, netip.AddrPortFrom(far4, 80), 1), "address that is not the sandbox's"},
+		"source v6":           {syn(far6, netip.AddrPortFrom(s6, 80), 1), "address that is not the sandbox's"},
+		"source link-local":   {syn(tap.GuestLinkLocal(), netip.AddrPortFrom(s6, 80), 1), "address that is not the sandbox's"},
+		"source unspecified":  {syn(netip.IPv4Unspecified(), netip.AddrPortFrom(s4, 80), 1), "address that is not the sandbox's"},
+		"version":             {ip(6, g4, far4, make([]byte, 20), func(p []byte) { p[0] = 0x65 }), "contradict"},
+		"v6 in v4":            {ether(tap.GatewayMAC(), tap.GuestMAC(), 0x0800, ip(6, g6, far6, make([]byte, 20), nil)[14:]), "contradict"},
+		"header length":       {ip(6, g4, far4, make([]byte, 20), func(p []byte) { p[0] = 0x44 }), "contradict"},
+		"total length":        {ip(6, g4, far4, make([]byte, 20), func(p []byte) { p[2], p[3] = 0xff, 0xff }), "contradict"},
+		"short total length":  {ip(6, g4, far4, make([]byte, 20), func(p []byte) { p[2], p[3] = 0, 10 }), "contradict"},
+		"options":             {ip(6, g4, far4, make([]byte, 44), func(p []byte) { p[0] = 0x46 }), "options"},
+		"first fragment":      {ip(6, g4, far4, make([]byte, 64), func(p []byte) { p[6] = 0x20 }), "fragment"},
+		"last fragment":       {ip(6, g4, far4, make([]byte, 64), func(p []byte) { p[7] = 8 }), "fragment"},
+		"tiny fragment":       {ip(17, g4, s4, make([]byte, 8), func(p []byte) { p[6] = 0x20 }), "fragment"},
+		"GRE":                 {ip(47, g4, far4, make([]byte, 20), nil), "protocol"},
+		"SCTP":                {ip(132, g6, far6, make([]byte, 20), nil), "protocol"},
+		"v4 in v4":            {ip(4, g4, far4, ok[14:], nil), "protocol"},
+		"v4 in v6":            {ip(4, g6, far6, ok[14:], nil), "protocol"},
+		"IGMP":                {ip(2, g4, netip.MustParseAddr("224.0.0.22"), make([]byte, 8), nil), "housekeeping"},
+		"mDNS":                {udp(g4, netip.MustParseAddrPort("224.0.0.251:5353"), "x"), "multicast"},
+		"mDNS v6":             {udp(g6, netip.MustParseAddrPort("[ff02::fb]:5353"), "x"), "multicast"},
+		"MLD":                 {ip(0, g6, netip.MustParseAddr("ff02::16"), make([]byte, 36), nil), "housekeeping"},
+		"hop-by-hop":          {ip(0, g6, far6, make([]byte, 36), nil), "extension"},
+		"routing header":      {ip(43, g6, far6, make([]byte, 36), nil), "extension"},
+		"v6 fragment":         {ip(44, g6, far6, make([]byte, 36), nil), "extension"},
+		"destination options": {ip(60, g6, far6, make([]byte, 36), nil), "extension"},
+		"jumbogram":           {ip(6, g6, far6, make([]byte, 20), func(p []byte) { p[4], p[5] = 0, 0 }), "contradict"},
+		"v6 length":           {ip(6, g6, far6, make([]byte, 20), func(p []byte) { p[4] = 0xff }), "contradict"},
+	}
+}
+
+// hostileMessages are messages of ICMP, neighbour discovery, UDP and TCP that have no business here.
+func hostileMessages() map[string]hostile {
+	g4, g6, s4, s6 := tap.GuestV4(), tap.GuestV6(), tap.GatewayV4(), tap.GatewayV6()
+	far4, far6 := netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8::7")
 	query := make([]byte, 20)
 	ns := func(hops byte, target netip.Addr, src netip.Addr) []byte {
 		m := make([]byte, 24)
@@ -172,61 +247,7 @@ func TestHostileFramesAreDroppedAndDenied(t *testing.T) {
 		copy(m[8:], target.AsSlice())
 		return ip(58, src, s6, transportSum(58, src, s6, m, 2), func(p []byte) { p[7] = hops })
 	}
-	reply := header.ARP(bytes.Clone(arpFrame(tap.GuestMAC(), g4, s4)[14:]))
-	reply.SetOp(header.ARPReply)
-	tests := map[string]struct {
-		frame []byte
-		want  string // part of the denial's reason
-	}{
-		"empty":                 {[]byte{1}, "too short"},
-		"runt":                  {ok[:13], "too short"},
-		"header only":           {ok[:14], "too short"},
-		"half an IP header":     {ok[:30], "too short"},
-		"cut":                   {ok[:40], "contradict"},
-		"jumbo":                 {append(bytes.Clone(ok), make([]byte, tap.MTU)...), "longer"},
-		"another source MAC":    {mac(ok, 6, other), "Ethernet address that is not the sandbox's"},
-		"the gate's MAC":        {mac(ok, 6, tap.GatewayMAC()), "Ethernet address that is not the sandbox's"},
-		"another MAC":           {mac(ok, 0, other), "Ethernet address that is not the gate's"},
-		"broadcast":             {mac(ok, 0, [6]byte{255, 255, 255, 255, 255, 255}), "multicast"},
-		"VLAN":                  {ether(tap.GatewayMAC(), tap.GuestMAC(), 0x8100, append([]byte{0, 1, 8, 0}, ok[14:]...)), "VLAN"},
-		"QinQ":                  {ether(tap.GatewayMAC(), tap.GuestMAC(), 0x88a8, make([]byte, 60)), "VLAN"},
-		"LLDP":                  {ether(tap.GatewayMAC(), tap.GuestMAC(), 0x88cc, make([]byte, 60)), "neither"},
-		"802.3":                 {ether(tap.GatewayMAC(), tap.GuestMAC(), 60, make([]byte, 60)), "neither"},
-		"ARP spoof, MAC":        {arpFrame(other, g4, s4), "ARP"},
-		"ARP spoof, address":    {arpFrame(tap.GuestMAC(), far4, s4), "ARP"},
-		"ARP for another":       {arpFrame(tap.GuestMAC(), g4, far4), "ARP"},
-		"ARP announcement":      {arpFrame(tap.GuestMAC(), g4, g4), "ARP"},
-		"ARP, stealing":         {arpFrame(tap.GuestMAC(), s4, s4), "ARP"},
-		"ARP reply":             {ether(tap.GatewayMAC(), tap.GuestMAC(), 0x0806, reply), "ARP"},
-		"ARP, short":            {arpFrame(tap.GuestMAC(), g4, s4)[:30], "too short"},
-		"source v4":             {syn(far4, netip.AddrPortFrom(s4, 80), 1), "address that is not the sandbox's"},
-		"source is the gate":    {syn(s4, netip.AddrPortFrom(far4, 80), 1), "address that is not the sandbox's"},
-		"source v6":             {syn(far6, netip.AddrPortFrom(s6, 80), 1), "address that is not the sandbox's"},
-		"source link-local":     {syn(tap.GuestLinkLocal(), netip.AddrPortFrom(s6, 80), 1), "address that is not the sandbox's"},
-		"source unspecified":    {syn(netip.IPv4Unspecified(), netip.AddrPortFrom(s4, 80), 1), "address that is not the sandbox's"},
-		"version":               {ip(6, g4, far4, make([]byte, 20), func(p []byte) { p[0] = 0x65 }), "contradict"},
-		"v6 in v4":              {ether(tap.GatewayMAC(), tap.GuestMAC(), 0x0800, ip(6, g6, far6, make([]byte, 20), nil)[14:]), "contradict"},
-		"header length":         {ip(6, g4, far4, make([]byte, 20), func(p []byte) { p[0] = 0x44 }), "contradict"},
-		"total length":          {ip(6, g4, far4, make([]byte, 20), func(p []byte) { p[2], p[3] = 0xff, 0xff }), "contradict"},
-		"short total length":    {ip(6, g4, far4, make([]byte, 20), func(p []byte) { p[2], p[3] = 0, 10 }), "contradict"},
-		"options":               {ip(6, g4, far4, make([]byte, 44), func(p []byte) { p[0] = 0x46 }), "options"},
-		"first fragment":        {ip(6, g4, far4, make([]byte, 64), func(p []byte) { p[6] = 0x20 }), "fragment"},
-		"last fragment":         {ip(6, g4, far4, make([]byte, 64), func(p []byte) { p[7] = 8 }), "fragment"},
-		"tiny fragment":         {ip(17, g4, s4, make([]byte, 8), func(p []byte) { p[6] = 0x20 }), "fragment"},
-		"GRE":                   {ip(47, g4, far4, make([]byte, 20), nil), "protocol"},
-		"SCTP":                  {ip(132, g6, far6, make([]byte, 20), nil), "protocol"},
-		"v4 in v4":              {ip(4, g4, far4, ok[14:], nil), "protocol"},
-		"v4 in v6":              {ip(4, g6, far6, ok[14:], nil), "protocol"},
-		"IGMP":                  {ip(2, g4, netip.MustParseAddr("224.0.0.22"), make([]byte, 8), nil), "housekeeping"},
-		"mDNS":                  {udp(g4, netip.MustParseAddrPort("224.0.0.251:5353"), "x"), "multicast"},
-		"mDNS v6":               {udp(g6, netip.MustParseAddrPort("[ff02::fb]:5353"), "x"), "multicast"},
-		"MLD":                   {ip(0, g6, netip.MustParseAddr("ff02::16"), make([]byte, 36), nil), "housekeeping"},
-		"hop-by-hop":            {ip(0, g6, far6, make([]byte, 36), nil), "extension"},
-		"routing header":        {ip(43, g6, far6, make([]byte, 36), nil), "extension"},
-		"v6 fragment":           {ip(44, g6, far6, make([]byte, 36), nil), "extension"},
-		"destination options":   {ip(60, g6, far6, make([]byte, 36), nil), "extension"},
-		"jumbogram":             {ip(6, g6, far6, make([]byte, 20), func(p []byte) { p[4], p[5] = 0, 0 }), "contradict"},
-		"v6 length":             {ip(6, g6, far6, make([]byte, 20), func(p []byte) { p[4] = 0xff }), "contradict"},
+	return map[string]hostile{
 		"router advertisement":  {ip(58, g6, s6, transportSum(58, g6, s6, append([]byte{134}, make([]byte, 15)...), 2), nil), "neighbour"},
 		"router solicitation":   {ip(58, g6, netip.MustParseAddr("ff02::2"), append([]byte{133}, make([]byte, 15)...), nil), "housekeeping"},
 		"neighbour advert":      {ip(58, g6, s6, transportSum(58, g6, s6, append([]byte{136}, make([]byte, 23)...), 2), nil), "neighbour"},
@@ -256,6 +277,12 @@ func TestHostileFramesAreDroppedAndDenied(t *testing.T) {
 		"UDP to the guest":      {udp(g4, netip.AddrPortFrom(g4, 53), string(query)), "UDP does not leave"},
 		"echo to somebody else": {ip(1, g4, far4, append([]byte{8, 0}, make([]byte, 14)...), nil), "ICMP does not leave"},
 	}
+}
+
+func TestHostileFramesAreDroppedAndDenied(t *testing.T) {
+	tests := hostileLink()
+	maps.Copy(tests, hostileIP())
+	maps.Copy(tests, hostileMessages())
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := &handler{
