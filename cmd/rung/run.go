@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -94,14 +95,48 @@ func (c *runCmd) report(a *app, rec *rung.Record, where string) {
 	if why := reason(rec); why != "" {
 		end = why + ", " + end
 	}
-	if n := deniedCalls(rec); n > 0 {
-		end += fmt.Sprintf(", %d denied call%s", n, plural(n))
+	calls, uses := denials(rec)
+	if calls > 0 {
+		end += fmt.Sprintf(", %d denied call%s", calls, plural(calls))
+	}
+	if len(uses) > 0 {
+		end += fmt.Sprintf(", %d network refusal%s", len(uses), plural(int64(len(uses))))
 	}
 	if missing := unenforced(rec.Limits); missing != "" {
 		end += "; NOT enforced: " + missing
 	}
 	fmt.Fprintf(a.err, "rung: %s, template %s, started in %.0f ms, ran %.0f ms, %s; record: %s\n",
 		rec.Rung, rec.Template, float64(rec.Timings.Create), float64(rec.Timings.Run), end, where)
+	for i, d := range uses {
+		if i == maxTold {
+			fmt.Fprintf(a.err, "rung: %d more refusals are in the record\n", len(uses)-i)
+			break
+		}
+		fmt.Fprintln(a.err, strings.ReplaceAll(oneLine(refusal(d)), `\"`, `"`))
+	}
+}
+
+// maxTold is how many refusals of the network are told after a run; the record has all.
+const maxTold = 5
+
+// refusal is one refused use of the network, with what would have let it through. A client inside often tells its user no
+// more than that a name does not exist.
+func refusal(d *rung.NetDenial) string {
+	text := "rung: refused: "
+	if d.Request != "" && d.Host != "" {
+		text += d.Request + " on "
+	}
+	if at := cmp.Or(d.Host, d.Address); at != "" {
+		text += at + ": "
+	}
+	text += d.Reason
+	if d.Count > 1 {
+		text += fmt.Sprintf(" (%d times)", d.Count)
+	}
+	if d.Hint != "" {
+		text += "; to allow it: " + d.Hint
+	}
+	return text
 }
 
 // reason says in words why a run did not end by itself.
@@ -129,11 +164,16 @@ func unenforced(l rung.Limits) string {
 	return strings.Join(names, ", ")
 }
 
-func deniedCalls(rec *rung.Record) (n int64) {
+// denials counts the denied calls, and lists what was refused on the network.
+func denials(rec *rung.Record) (calls int64, uses []*rung.NetDenial) {
 	for _, d := range rec.Denied {
-		n += d.Count
+		if d.Network == nil {
+			calls += d.Count
+		} else {
+			uses = append(uses, d.Network)
+		}
 	}
-	return n
+	return calls, uses
 }
 
 // inputs reads HOST[:PATH]. The last colon splits, and only when what follows looks like a path inside, so that names with

@@ -16,7 +16,7 @@ func (o Of) entry(kind string) Entry {
 }
 
 // RunEvents are what a finished run leaves in the log: the run, with its record's signature so that the log vouches for the
-// record too, and one event per kind of denied call.
+// record too, and one event per kind of denied call and per cause of a refused or let-through use of the network.
 func RunEvents(of Of, rec *rung.Record) []Entry {
 	of.Sandbox = rec.ID
 	run := of.entry(EventRun)
@@ -31,12 +31,21 @@ func RunEvents(of Of, rec *rung.Record) []Entry {
 	list := []Entry{run}
 	for i := range rec.Denied {
 		d := &rec.Denied[i]
+		if d.Network != nil {
+			list = append(list, Denial(of, d.Network))
+			continue
+		}
 		e := of.entry(EventDenied)
 		e.Decision, e.Severity = log.Deny, log.Low
 		e.Fields = map[string]any{
 			"syscall": d.Syscall, "args": d.Args, "pid": d.PID, "process": d.Process, "count": d.Count, "first": d.First.UTC().Format(time.RFC3339Nano),
 		}
 		list = append(list, e)
+	}
+	if rec.Network != nil {
+		for i := range rec.Network.Allowed {
+			list = append(list, Allowed(of, &rec.Network.Allowed[i]))
+		}
 	}
 	return list
 }

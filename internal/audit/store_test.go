@@ -208,6 +208,11 @@ func TestRunEvents(t *testing.T) {
 	if len(list) != 2 || list[0].Sandbox != "run-1" || list[0].Fields["record"] != rec.Signature.Value || list[1].Fields["syscall"] != "bpf" || list[1].Fields["count"] != int64(3) {
 		t.Errorf("%+v", list)
 	}
+	rec.Denied = append(rec.Denied, rung.Denied{Network: &rung.NetDenial{Layer: "dns", Host: "evil.example", Count: 2}})
+	rec.Network = &rung.Network{Allowed: []rung.NetAllowed{{Host: "good.example", Port: 443, Rule: "r", Count: 1}}}
+	if more := RunEvents(Of{}, rec); len(more) != 4 || more[2].Kind != EventNet || more[2].Fields["host"] != "evil.example" || more[3].Decision != "allow" {
+		t.Errorf("%+v", more)
+	}
 	list = append(list, Denial(Of{Sandbox: "x"}, &rung.NetDenial{Layer: "dns", Host: "evil", Reason: "no rule", Severity: "high", Count: 7}),
 		Allowed(Of{Sandbox: "x"}, &rung.NetAllowed{Host: "good", Port: 443, Rule: "r", Count: 1}),
 		Refused(Of{}, "generated", "process", os.ErrPermission, []struct{ Text string }{{"why"}}), AcceptedLower(Of{}, "generated", "process"))
