@@ -235,7 +235,7 @@ func TestWebSocketHandshakeIsChecked(t *testing.T) {
 	}
 }
 
-// FuzzFrames: whatever a server sends, a value that lies in one frame does not pass, and lengths stay.
+// FuzzFrames: whatever one side sends, nothing is passed on that was not sent, and no more of it.
 func FuzzFrames(f *testing.F) {
 	f.Add(wsFrame(0x81, []byte("aaab-aaac"), false))
 	f.Add(append(wsFrame(0x01, []byte("x"), false), wsFrame(0x80, []byte("YWFhYi1hYWFj"), false)...))
