@@ -171,9 +171,9 @@ func (h *host) choose(ctx context.Context, c *runCmd, threat rung.Threat) (polic
 	var event error
 	switch {
 	case !d.Allowed:
-		event = h.audit.Append(audit.Refused(h.of, string(threat), c.Rung, d.Err(), d.Reasons))
+		event = h.audit.Append(audit.Refused(h.unborn(), string(threat), c.Rung, d.Err(), d.Reasons))
 	case d.Accepted != "":
-		event = h.audit.Append(audit.AcceptedLower(h.of, string(threat), d.Accepted))
+		event = h.audit.Append(audit.AcceptedLower(h.unborn(), string(threat), d.Accepted))
 	}
 	if err := d.Err(); err != nil {
 		return d, driver.Status{}, err
@@ -182,6 +182,13 @@ func (h *host) choose(ctx context.Context, c *runCmd, threat rung.Threat) (polic
 		return d, driver.Status{}, rung.Errorf(rung.KindUnavailable, "the exception could not be recorded, so it is not granted: %w", event)
 	}
 	return d, status[d.Rung], nil
+}
+
+// unborn is h.of for what happens before there is a sandbox.
+func (h *host) unborn() audit.Of {
+	of := h.of
+	of.Sandbox = ""
+	return of
 }
 
 // whose says whom a run is for, and refuses one for a revoked agent.
@@ -195,7 +202,7 @@ func (h *host) whose(c *runCmd, id string) (audit.Of, error) {
 		return of, err
 	}
 	if err := agent.Permit(h.StateDir, of.Agent); err != nil {
-		return of, errors.Join(err, h.audit.Append(audit.Refused(of, c.Threat, c.Rung, err, nil)))
+		return of, errors.Join(err, h.audit.Append(audit.Refused(h.unborn(), c.Threat, c.Rung, err, nil)))
 	}
 	return of, nil
 }
