@@ -167,9 +167,12 @@ func TestRefusalsAreResetsAndUnreachables(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
-	var asked atomic.Int32
+	// Under load the kernel installs the local route of the IPv6 address a moment after it acknowledged the address, so the
+	// first reset may be lost and its SYN come again.
+	var asked sync.Map
 	h := &handler{accept: func(dst netip.AddrPort) error {
-		asked.Add(1)
+		n, _ := asked.LoadOrStore(dst, new(atomic.Int32))
+		n.(*atomic.Int32).Add(1)
 		return rung.Errorf(rung.KindRefused, "no rule names %s", dst)
 	}}
 	guest(t, h)
@@ -190,8 +193,13 @@ func TestRefusalsAreResetsAndUnreachables(t *testing.T) {
 		}
 		c.Close()
 	}
-	if asked.Load() != 2 {
-		t.Errorf("the handler was asked %d times", asked.Load())
+	for _, to := range anywhere {
+		n, ok := asked.Load(netip.MustParseAddrPort(to))
+		if !ok || n.(*atomic.Int32).Load() > 2 {
+			t.Errorf("the handler was asked about %s too often, or never", to)
+		} else if n.(*atomic.Int32).Load() == 2 {
+			t.Logf("%s was asked twice", to)
+		}
 	}
 	if n := h.count(func(d rung.NetDenial) bool { return d.Layer == "udp" }); n != 4 {
 		t.Errorf("%d UDP denials in %+v", n, h.denied)
