@@ -124,35 +124,17 @@ func (s *session) permitted(a netip.Addr) error {
 	return nil
 }
 
-// resolve is for connections that name their destination themselves: it pins what it answers.
+// resolve is for connections that name their destination themselves: what it answers is judged and pinned.
 func (s *session) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	if addrs := s.pins.Addrs(name); len(addrs) > 0 {
 		return addrs, nil
 	}
-	addrs, ttl, err := s.lookup(ctx, name)
-	if err != nil {
-		return nil, rung.Errorf(rung.KindUnavailable, "%s cannot be resolved: %w", name, err)
-	}
-	var good []netip.Addr
-	var refused error
-	for _, a := range addrs {
-		if err := s.permitted(a); err != nil {
-			refused = err
-			continue
-		}
-		good = append(good, a)
-	}
-	if len(good) == 0 {
-		if refused == nil {
-			refused = rung.Errorf(rung.KindUnavailable, "%s has no address", name)
-		}
-		return nil, refused
-	}
-	s.pins.Add(name, good, max(ttl, time.Minute))
-	return good, nil
+	return s.dns.Resolve(ctx, name)
 }
 
-// dial connects to a target's address. by is who judged it: "gate", or "by-proxy" where the proxy resolves the name.
+// dial connects to a target: to its address and, where that does not answer, to the others that are pinned for the same
+// name, so that a client inside needs no second try of its own: to it, a connection stands before ours does. by is who
+// judged the address: "gate", or "by-proxy" where the proxy resolves the name.
 func (s *session) dial(ctx context.Context, t flow.Target) (c net.Conn, by string, err error) {
 	via, err := s.via(t)
 	if err != nil {
@@ -172,8 +154,23 @@ func (s *session) dial(ctx context.Context, t flow.Target) (c net.Conn, by strin
 		}
 		return nil
 	}}
-	c, _, err = d.Dial(ctx, netip.AddrPortFrom(t.Addr.Addr().Unmap(), t.Addr.Port()))
+	c, _, err = d.Dial(ctx, s.candidates(t)...)
 	return c, "gate", err
+}
+
+// candidates are the addresses of a target, the one that its client chose first.
+func (s *session) candidates(t flow.Target) []netip.AddrPort {
+	first := netip.AddrPortFrom(t.Addr.Addr().Unmap(), t.Addr.Port())
+	list := []netip.AddrPort{first}
+	if t.Name == "" {
+		return list
+	}
+	for _, a := range s.pins.Addrs(t.Name) {
+		if to := netip.AddrPortFrom(a, first.Port()); to != first && !s.proxied.is(a) {
+			list = append(list, to)
+		}
+	}
+	return list
 }
 
 // via is the host's proxy for a target, nil where the way is straight. An address literal is refused: nobody would judge

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -51,6 +52,7 @@ type session struct {
 	approvals  approvals
 	proxied    proxied
 	signer     *sigv4.Signer
+	forgets    *forgetting // the process's; nil until the session is open
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -88,6 +90,7 @@ func newSession(ctx context.Context, c *control.Conn, o *control.Open, out Outsi
 			_ = c.Send(control.Reply{Denied: e.Denied}) // a client that is gone reads the summary or nothing
 		}
 	})
+	s.ledger.Grade = s.grade
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	s.pool = web.NewPool(upstream{s}, out.Roots)
 	s.dns = s.newDNS()
@@ -201,9 +204,11 @@ func (s *session) finish() {
 	}}) // a client that is gone needs none
 }
 
-// attend waits for what the holder sends, serves it, and notices the sandbox's end.
+// attend waits for what the holder sends, serves it, and notices the sandbox's end, which ends its leases whatever its
+// client does: a revocation kills the sandbox, and a client may be stopped.
 func (s *session) attend() {
 	defer close(s.gone)
+	defer s.drop()
 	defer s.cancel()
 	var kind [1]byte
 	file, n, err := control.ReceiveFile(s.link, kind[:])
@@ -235,8 +240,7 @@ func (s *session) close() {
 		if s.authority != nil {
 			s.authority.Close()
 		}
-		s.swap.Close()
-		s.leases.end()
+		s.drop()
 		s.ledger.Close()
 	})
 }
@@ -251,10 +255,17 @@ func (s *session) inspect(ctx context.Context, c net.Conn, names []flow.Target, 
 	if s.authority != nil {
 		leaf = s.authority.Leaf
 	}
-	_ = web.Serve(ctx, web.Session{
+	err := web.Serve(ctx, web.Session{
 		Client: c, Read: first, Name: t.Name, Port: int(t.Addr.Port()), TLS: secure, Leaf: leaf,
 		Judge: judge{s}, Pool: s.pool, Secrets: s.swap, Sink: sink{s},
 	})
+	if rejected := new(tls.AlertError); secure && errors.As(err, rejected) {
+		s.ledger.Deny(rung.NetDenial{
+			Layer: "tls", Host: t.Name, Port: int(t.Addr.Port()), Rule: t.Rule,
+			Reason: "the client did not accept the certificate with which this host's requests are judged: it has a trust store of its own",
+			Hint:   "point the client at /etc/ssl/certs/ca-certificates.crt",
+		})
+	}
 }
 
 // upstream opens connections for requests that were judged, to an address that is pinned for their name.
@@ -273,16 +284,5 @@ func (u upstream) Dial(ctx context.Context, name string, port int) (net.Conn, er
 	if !d.Allow {
 		return nil, rung.Errorf(rung.KindRefused, "%s", d.Reason).WithHint(d.Hint)
 	}
-	var first error
-	for _, a := range addrs {
-		t := flow.Target{Name: name, Addr: netip.AddrPortFrom(a, uint16(port)), Rule: d.RuleName}
-		c, err := u.flow.Connect(ctx, t)
-		if err == nil {
-			return c, nil
-		}
-		if first == nil {
-			first = err
-		}
-	}
-	return nil, first
+	return u.flow.Connect(ctx, flow.Target{Name: name, Addr: netip.AddrPortFrom(addrs[0], uint16(port)), Rule: d.RuleName})
 }

@@ -50,7 +50,8 @@ type Config struct {
 	Pins   *pin.Table
 	Meter  *budget.Meter
 	Ledger *ledger.Ledger
-	// Dial connects to the target's address and nothing else, and judges it once more. By is who judged it, for the record.
+	// Dial connects to the target's address, or to another one that is pinned for the target's name, and judges it once
+	// more. By is who judged it, for the record.
 	Dial func(ctx context.Context, t Target) (c net.Conn, by string, err error)
 	// Resolve asks for a name's addresses, judged; they are pinned by it. For the proxy only.
 	Resolve func(ctx context.Context, name string) ([]netip.Addr, error)
@@ -251,8 +252,8 @@ func (f *Flow) Connect(ctx context.Context, t Target) (net.Conn, error) {
 		return nil, err
 	}
 	a := rung.NetAllowed{Host: t.Name, Port: t.port(), Rule: t.Rule, Checked: by}
-	if t.Addr.Addr().IsValid() && by == "gate" {
-		a.Address = t.Addr.Addr().String()
+	if to, ok := up.RemoteAddr().(*net.TCPAddr); ok && by == "gate" {
+		a.Address = to.AddrPort().Addr().Unmap().String()
 	}
 	f.Ledger.Allow(a)
 	held := &heldConn{Conn: up, release: release}

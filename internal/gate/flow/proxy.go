@@ -148,13 +148,13 @@ func (f *Flow) named(ctx context.Context, host string, port int) ([]Target, *run
 	if err != nil {
 		return nil, f.refuse(rung.NetDenial{Layer: "tcp", Host: host, Port: port, Reason: "not a name: " + err.Error()})
 	}
-	if err := f.Meter.Lookup(); err != nil {
-		return nil, f.refuse(rung.NetDenial{Layer: "budget", Host: name, Port: port, Reason: err.Error()})
-	}
 	if d := f.Policy.Connect(name, port); !d.Allow {
 		return nil, f.refuse(rung.NetDenial{Layer: "tcp", Host: name, Port: port, Rule: d.RuleName, Reason: d.Reason, Hint: d.Hint})
 	}
 	addrs, err := f.Resolve(ctx, name)
+	if rung.KindOf(err) == rung.KindRefused { // noted already
+		return nil, &rung.NetDenial{Layer: "dns", Host: name, Port: port, Reason: err.Error(), Hint: rung.HintOf(err)}
+	}
 	if err != nil || len(addrs) == 0 {
 		return nil, f.refuse(rung.NetDenial{Layer: "dns", Host: name, Port: port, Reason: fmt.Sprintf("the name has no address that may be dialled: %v", err)})
 	}
