@@ -48,6 +48,7 @@ type server struct {
 	mu       sync.Mutex
 	sessions map[string]*session // by token; guarded by mu
 	idle     *time.Timer         // runs while there are none; guarded by mu
+	forgets  forgetting
 	clients  chan struct{}
 	ended    chan struct{}
 	once     sync.Once
@@ -200,6 +201,7 @@ func (s *server) add(one *session) error {
 		return rung.Errorf(rung.KindExhausted, "the gate already serves %d sandboxes", maxSessions)
 	}
 	s.idle.Stop()
+	one.forgets = &s.forgets
 	s.sessions[one.token] = one
 	return nil
 }

@@ -43,7 +43,7 @@ func (j judge) Request(ctx context.Context, r web.Request) web.Verdict {
 		v = j.approve(ctx, r, v)
 	}
 	if v.Allow {
-		v.Inject = j.inject(r.Name, d.Rule.Identity)
+		v = j.inject(r, d.Rule.Identity, v)
 	}
 	return v
 }
@@ -90,29 +90,46 @@ func (j judge) approve(ctx context.Context, r web.Request, v web.Verdict) web.Ve
 	return web.Verdict{Rule: v.Rule, Reason: "the rule asks for its owner's approval, and nobody gave it"}
 }
 
-// inject returns what is added to a request last of all, nil for nothing.
-func (j judge) inject(host, audience string) func(*http.Request) error {
-	signer := j.leases.signer(host)
-	if signer == nil && audience == "" {
-		return nil
+// inject adds to the verdict what is put into the request last of all: a token of the task's identity, a signature.
+func (j judge) inject(r web.Request, audience string, v web.Verdict) web.Verdict {
+	signs := j.leases.signs(r.Name)
+	if !signs && audience == "" {
+		return v
 	}
-	return func(req *http.Request) error {
-		if audience != "" {
-			token, err := j.leases.token(audience)
-			if err != nil {
-				return err
-			}
-			req.Header.Set("Authorization", "Bearer "+string(token))
+	if !r.TLS {
+		return web.Verdict{Rule: v.Rule, Layer: "secret", Reason: "what identifies this task is sent over TLS only", Hint: "use https"}
+	}
+	var token rung.SecretValue
+	if audience != "" {
+		var err error
+		if token, err = j.identity(audience, r.Name); err != nil {
+			return web.Verdict{Rule: v.Rule, Layer: "secret", Reason: err.Error(), Hint: rung.HintOf(err)}
 		}
-		if signer == nil {
+	}
+	v.Inject = func(req *http.Request) error {
+		if token != nil {
+			req.Header.Set("Authorization", "Bearer "+string(token))
+			token.Zero()
+		}
+		if !signs {
 			return nil
 		}
-		credentials, err := rung.ParseAWSCredentials(signer.Value)
-		if err != nil {
-			return err
-		}
-		return j.signer.Sign(req.Context(), req, credentials, *signer.SigV4, time.Now())
+		return j.sign(req, r.Name)
 	}
+	return v
+}
+
+func (j judge) sign(req *http.Request, host string) error {
+	one := j.leases.signer(host)
+	if one == nil {
+		return rung.Errorf(rung.KindConflict, "the sandbox's secrets have ended")
+	}
+	defer one.Value.Zero()
+	credentials, err := rung.ParseAWSCredentials(one.Value)
+	if err != nil {
+		return err
+	}
+	return j.signer.Sign(req.Context(), req, credentials, *one.SigV4, time.Now())
 }
 
 // sink takes what package web tells.

@@ -13,6 +13,9 @@ func (s *session) newDNS() *dns.Server {
 	return dns.New(dns.Config{
 		Normal: rule.WireName,
 		Lookup: func(name string) dns.Verdict {
+			if err := s.swap.Name(name); err != nil {
+				return dns.Verdict{Reason: err.Error()}
+			}
 			d := s.policy.Lookup(name)
 			v := dns.Verdict{Allow: d.Allow, Rule: d.RuleName, Reason: d.Reason, Hint: d.Hint}
 			if d.Rule != nil && strings.HasPrefix(d.Rule.Host, "*.") {

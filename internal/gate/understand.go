@@ -47,33 +47,45 @@ func understand(o *control.Open) (rung.Egress, error) {
 }
 
 // bind marks the rules that a secret may be used by. A secret for a host that no rule names could never be used, which its
-// owner surely did not mean.
+// owner surely did not mean. In mode open the host needs no rule, so it gets one: only then its requests are looked at.
 func bind(e *rung.Egress, secrets []rung.SecretBinding) error {
 	for _, b := range secrets {
 		for _, host := range b.Hosts {
-			if !bindHost(e, b.Name, host) && e.Mode != rung.EgressOpen {
+			if bindHost(e, b.Name, host) {
+				continue
+			}
+			if e.Mode != rung.EgressOpen {
 				return rung.Errorf(rung.KindInvalid, "secret %s is bound to %s, which no rule lets the sandbox speak to", b.Name, host).
 					WithHint("add --allow " + host)
 			}
+			r, err := rule.ParseAllow(host)
+			if err != nil {
+				return err
+			}
+			r.Secrets = []string{b.Name}
+			e.Rules = append(e.Rules, r)
 		}
 	}
 	return nil
 }
 
 func bindHost(e *rung.Egress, name, host string) (bound bool) {
-	for i := range e.Rules {
-		r := e.Rules[i]
+	rules := make([]rung.EgressRule, 0, len(e.Rules)+1)
+	for _, r := range e.Rules {
 		switch {
 		case r.Host == "" || r.Protocol == "tcp":
 		case r.Host == host || strings.HasPrefix(host, "*.") && strings.HasSuffix(r.Host, host[1:]):
-			e.Rules[i].Secrets = append(slices.Clone(r.Secrets), name)
+			r.Secrets = append(slices.Clone(r.Secrets), name)
 			bound = true
 		case strings.HasPrefix(r.Host, "*.") && strings.HasSuffix(host, r.Host[1:]):
 			// The rule means many hosts, the secret one of them: a rule of its own comes before it.
-			r.Host, r.Name, r.Secrets = host, "", append(slices.Clone(r.Secrets), name)
-			e.Rules = slices.Insert(e.Rules, i, r)
-			return true
+			own := r
+			own.Host, own.Name, own.Secrets = host, "", append(slices.Clone(r.Secrets), name)
+			rules = append(rules, own)
+			bound = true
 		}
+		rules = append(rules, r)
 	}
+	e.Rules = rules
 	return bound
 }

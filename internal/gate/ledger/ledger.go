@@ -41,6 +41,9 @@ type Snapshot struct {
 
 // Ledger is safe for concurrent use. Its methods never wait for the sink.
 type Ledger struct {
+	// Grade, if set before use, may raise a denial's severity before it is counted.
+	Grade func(*rung.NetDenial)
+
 	now func() time.Time
 
 	mu       sync.Mutex
@@ -95,6 +98,9 @@ func New(sink func(Event)) *Ledger {
 func (l *Ledger) Deny(d rung.NetDenial) {
 	n := max(d.Count, 1)
 	d.Count, d.First = 0, time.Time{}
+	if l.Grade != nil {
+		l.Grade(&d)
+	}
 	for _, s := range []*string{&d.Layer, &d.Host, &d.Address, &d.Request, &d.Rule, &d.Reason, &d.Hint, &d.Severity} {
 		*s = clip(*s)
 	}

@@ -101,7 +101,11 @@ func (s *Swap) MaskHeader(h http.Header) error {
 	}
 	return s.with(func(tab *table) error {
 		for name, values := range h {
-			if _, _, found := tab.mask.next([]byte(name), true); found {
+			_, _, found := tab.mask.next([]byte(name), true)
+			if !found { // names lose their case on the way
+				_, _, found = tab.names.next([]byte(name), true)
+			}
+			if found {
 				delete(h, name)
 				continue
 			}

@@ -62,7 +62,10 @@ func (tab *table) line(t Target, p *Parts) error {
 			return err
 		}
 	}
-	query, err := tab.replace(p.Query, func(e *entry, m match, _ string) (string, error) {
+	query, err := tab.replace(p.Query, func(e *entry, m match, text string) (string, error) {
+		if e.signed && e.bound(t) { // of a presigned URL, whose signature is made anew
+			return text, nil
+		}
 		if !m.plain || !e.Query || !e.bound(t) {
 			return "", e.refuse(t, "the query")
 		}
@@ -102,7 +105,10 @@ func decoded(s string) string {
 // value does one header value.
 func (tab *table) value(t Target, name, v string) (string, error) {
 	swap := func(e *entry, m match, text string) (string, error) {
-		if !m.plain || text != e.placeholder || !e.bound(t) || e.Header != "" && !strings.EqualFold(e.Header, name) {
+		if e.signed && e.bound(t) && carriesSignature(name) {
+			return text, nil
+		}
+		if e.signed || !m.plain || text != e.placeholder || !e.bound(t) || e.Header != "" && !strings.EqualFold(e.Header, name) {
 			return "", e.refuse(t, "the header "+name)
 		}
 		return string(e.Value), nil
@@ -117,6 +123,11 @@ func (tab *table) value(t Target, name, v string) (string, error) {
 		}
 	}
 	return tab.replace(v, swap)
+}
+
+// carriesSignature is whether a header is one that a client signs by, which the gate does anew.
+func carriesSignature(name string) bool {
+	return strings.EqualFold(name, "Authorization") || strings.EqualFold(name, "X-Amz-Security-Token")
 }
 
 // set writes the headers that the gate adds itself.

@@ -88,7 +88,10 @@ type Swap struct {
 type entry struct {
 	Binding
 	placeholder string
+	signed      bool   // see Watch
+	group       string // see Hide
 	find, mask  []pattern
+	names       []pattern // the value in any case, as a header's name has it
 }
 
 // table does not change once it is made.
@@ -96,6 +99,7 @@ type table struct {
 	entries []*entry
 	find    *engine // placeholders in any spelling
 	mask    *engine // values in any spelling
+	names   *engine // values in any case
 }
 
 // New returns an empty Swap.
@@ -125,24 +129,39 @@ func (s *Swap) Add(b Binding) (string, error) {
 	}
 	e.Value = append(Value(nil), b.Value...)
 	e.Hosts = append([]string(nil), b.Hosts...)
+	e.find = spellings([]byte(e.placeholder), e.placeholder, true)
+	e.hide(e.placeholder)
+	return e.placeholder, s.add(e)
+}
+
+// hide has the value masked.
+func (e *entry) hide(replacement string) {
+	e.mask = spellings(e.Value, replacement, false)
+	e.names = []pattern{{units: escapes(e.Value, true), plain: true}}
+}
+
+// add puts an entry into the table.
+func (s *Swap) add(e *entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.tab
 	if s.closed {
-		return "", rung.Errorf(rung.KindConflict, "the sandbox's secrets have ended")
+		return rung.Errorf(rung.KindConflict, "the sandbox's secrets have ended")
 	}
-	if len(old.entries) == maxSecrets {
-		return "", rung.Errorf(rung.KindExhausted, "a sandbox has at most %d secrets", maxSecrets)
-	}
-	for _, o := range old.entries {
-		if o.Name == b.Name {
-			return "", rung.Errorf(rung.KindExists, "the secret %q is bound already", b.Name)
+	n := 0
+	for _, o := range s.tab.entries {
+		if o.group != "" {
+			continue
+		}
+		n++
+		if o.Name == e.Name {
+			return rung.Errorf(rung.KindExists, "the secret %q is bound already", e.Name)
 		}
 	}
-	e.find = spellings([]byte(e.placeholder), e.placeholder, true)
-	e.mask = spellings(e.Value, e.placeholder, false)
-	s.tab = newTable(append(slices.Clip(old.entries), e))
-	return e.placeholder, nil
+	if n >= maxSecrets {
+		return rung.Errorf(rung.KindExhausted, "a sandbox has at most %d secrets", maxSecrets)
+	}
+	s.tab = newTable(append(slices.Clip(s.tab.entries), e))
+	return nil
 }
 
 // check refuses what could not be sent or masked.
@@ -184,12 +203,13 @@ func check(b Binding) error {
 
 func newTable(entries []*entry) *table {
 	t := &table{entries: entries}
-	var find, mask []pattern
+	var find, mask, names []pattern
 	for i, e := range entries {
 		find = append(find, numbered(e.find, i)...)
 		mask = append(mask, numbered(e.mask, i)...)
+		names = append(names, numbered(e.names, i)...)
 	}
-	t.find, t.mask = newEngine(find), newEngine(mask)
+	t.find, t.mask, t.names = newEngine(find), newEngine(mask), newEngine(names)
 	return t
 }
 
@@ -201,9 +221,8 @@ func (s *Swap) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.tab.entries {
-		clear(e.Value)
+		e.wipe()
 	}
-	s.tab.mask.wipe()
 	s.tab, s.closed = newTable(nil), true
 }
 
