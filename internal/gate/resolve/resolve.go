@@ -26,6 +26,9 @@ const (
 
 	QueryTimeout  = 2 * time.Second // of one question to one server
 	LookupTimeout = 8 * time.Second // of all
+	// ResolutionDelay is how long an answer with IPv4 addresses waits for IPv6 ones (RFC 8305, section 3, asks for 50 ms;
+	// the answer is kept here, so more is at stake). Some servers never answer a question for AAAA.
+	ResolutionDelay = 300 * time.Millisecond
 
 	// HostsTTL is how long an answer of the hosts file counts.
 	HostsTTL = time.Minute
@@ -63,8 +66,17 @@ func (c Config) Resolve(ctx context.Context, name string) ([]netip.Addr, time.Du
 	six := make(chan answer, 1)
 	go func() { six <- c.ask(ctx, name, dns.TypeAAAA) }() // ends by ctx at the latest
 	v4 := c.ask(ctx, name, dns.TypeA)
-	v6 := <-six
-	return join(name, v4, v6)
+	if len(v4.addrs) == 0 {
+		return join(name, v4, <-six)
+	}
+	late := time.NewTimer(ResolutionDelay)
+	defer late.Stop()
+	select {
+	case v6 := <-six:
+		return join(name, v4, v6)
+	case <-late.C:
+		return v4.addrs, v4.ttl, nil
+	}
 }
 
 // join makes one answer of both families': one family's failure is none of the other's, if that has addresses.

@@ -133,6 +133,22 @@ func TestTheNextServerIsAsked(t *testing.T) {
 	}
 }
 
+func TestNobodyWaitsForTheOtherFamily(t *testing.T) {
+	h := func(w dns.ResponseWriter, q *dns.Msg) {
+		if q.Question[0].Qtype == dns.TypeA {
+			zone("a.example. 60 A 192.0.2.1")(w, q)
+		} // AAAA gets no answer at all
+	}
+	start := time.Now()
+	c := Config{Servers: []netip.AddrPort{serve(t, h)}}
+	if addrs, ttl, err := c.Resolve(t.Context(), "a.example"); err != nil || len(addrs) != 1 || ttl != time.Minute {
+		t.Errorf("%v %v %v", addrs, ttl, err)
+	}
+	if d := time.Since(start); d >= QueryTimeout {
+		t.Errorf("%v", d)
+	}
+}
+
 func TestAServerThatIsSilentIsLeft(t *testing.T) {
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
