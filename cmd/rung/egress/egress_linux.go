@@ -194,7 +194,7 @@ func (n *Network) Give(ctx context.Context, t *session.Task) error {
 	if n == nil {
 		return nil
 	}
-	env := append([]string{}, n.env...)
+	env := append(patience(), n.env...)
 	placeholders, err := n.lease(ctx)
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (n *Network) Give(ctx context.Context, t *session.Task) error {
 		text := "nameserver " + tap.GatewayV4().String() + "\noptions edns0 timeout:5 attempts:2\n"
 		n.files = append(n.files, driver.File{Path: "/etc/resolv.conf", Data: []byte(text)})
 	}
-	if len(n.opened.Authority) > 0 {
+	if len(n.opened.Authority) > 0 || os.Getenv("SSL_CERT_FILE") != "" {
 		bundle, err := n.bundle()
 		if err != nil {
 			return err
@@ -227,19 +227,30 @@ func caVariables() []string {
 	return []string{"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO"}
 }
 
+// patience shortens npm's waits of 10 and 60 seconds before it asks again for a name that was refused: no second answer of the
+// gate's is another one, and a run has a minute by default.
+func patience() []string {
+	return []string{"NPM_CONFIG_FETCH_RETRY_MINTIMEOUT=500", "NPM_CONFIG_FETCH_RETRY_MAXTIMEOUT=2000"}
+}
+
 // proxyEnv tells clients of the gate's proxy, the only thing that answers in a sandbox of rung process.
 func proxyEnv() (env []string) {
 	at := "127.0.0.1:" + strconv.Itoa(holder.ProxyPort)
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"} {
 		env = append(env, name+"=http://"+at)
 	}
+	env = append(env, "NODE_USE_ENV_PROXY=1") // without it Node's fetch knows no proxy; from Node 22.21 and 24 on
 	return append(env, "ALL_PROXY=socks5h://"+at, "all_proxy=socks5h://"+at, "NO_PROXY=localhost,127.0.0.1,::1", "no_proxy=localhost,127.0.0.1,::1")
 }
 
-// bundle is the host's bundle with the session's authority after it.
+// bundle is the host's bundle, or the one that its user names instead, with the session's authority after it.
 func (n *Network) bundle() ([]byte, error) {
 	var list []byte
-	if path, ok := image.HostCABundle(); ok {
+	path := os.Getenv("SSL_CERT_FILE")
+	if path == "" {
+		path, _ = image.HostCABundle()
+	}
+	if path != "" {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil, rung.Errorf(rung.KindUnavailable, "the host's certificate authorities: %w", err)
