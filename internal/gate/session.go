@@ -95,7 +95,7 @@ func newSession(ctx context.Context, c *control.Conn, o *control.Open, out Outsi
 	s.pool = web.NewPool(upstream{s}, out.Roots)
 	s.dns = s.newDNS()
 	s.flow = flow.New(flow.Config{
-		Policy: policy, Pins: s.pins, Meter: s.meter, Ledger: s.ledger, Dial: s.dial, Resolve: s.resolve, Inspect: s.inspect,
+		Policy: policy, Pins: s.pins, Meter: s.meter, Ledger: s.ledger, Dial: s.leave, Resolve: s.resolve, Inspect: s.inspect,
 	})
 	if err := s.prepare(); err != nil {
 		s.close()

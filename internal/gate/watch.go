@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"net"
 	"runtime"
 	"runtime/debug"
@@ -18,6 +19,18 @@ func (s *session) grade(d *rung.NetDenial) {
 	if d.Severity == "" && s.swap.Holds(d.Host, d.Request) {
 		d.Severity = "high"
 	}
+}
+
+// leave is dial for a session that may be waiting for secrets, or has some that must not leave by a raw connection.
+func (s *session) leave(ctx context.Context, t flow.Target) (net.Conn, string, error) {
+	if err := s.leases.ready(); err != nil {
+		return nil, "", err
+	}
+	c, by, err := s.dial(ctx, t)
+	if err == nil && t.Raw && !s.swap.Empty() {
+		c = s.watched(c, t)
+	}
+	return c, by, err
 }
 
 // watched looks for placeholders in what leaves on a connection that may carry any bytes, and ends it where it finds one.
