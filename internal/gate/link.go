@@ -3,9 +3,11 @@ package gate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"runtime/debug"
 
 	"golang.org/x/sys/unix"
 
@@ -74,6 +76,7 @@ func (h handler) Accept(ctx context.Context, dst netip.AddrPort) error {
 
 // TCP implements stack.Handler.
 func (h handler) TCP(ctx context.Context, c *stack.Conn) {
+	defer h.survive("tcp")
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(h.ctx, cancel)
@@ -83,11 +86,21 @@ func (h handler) TCP(ctx context.Context, c *stack.Conn) {
 
 // DNS implements stack.Handler.
 func (h handler) DNS(ctx context.Context, query []byte, tcp bool) []byte {
+	defer h.survive("dns")
 	return h.dns.Answer(ctx, query, tcp)
 }
 
 // Denied implements stack.Handler.
 func (h handler) Denied(d rung.NetDenial) { h.ledger.Deny(d) }
+
+// survive keeps a fault that one sandbox's traffic brought out from ending the traffic of all others: the connection or
+// question it was in is lost, and refused. What was judged already stays judged; nothing passes by it.
+func (s *session) survive(layer string) {
+	if r := recover(); r != nil {
+		fmt.Fprintf(os.Stderr, "rung-gate: %s: fault: %v\n%s\n", s.id, r, debug.Stack())
+		s.ledger.Deny(rung.NetDenial{Layer: layer, Reason: "a fault of the gate ended this; its log tells where", Severity: "high"})
+	}
+}
 
 // maxProxied bounds the connections to a sandbox's proxy that are served at once; further ones wait in the socket's queue.
 const maxProxied = 512
@@ -113,8 +126,10 @@ func (s *session) serveProxy(file *os.File) (func(), error) {
 			}
 			go func() {
 				defer func() { <-slots }()
+				defer s.survive("tcp")
 				stop := context.AfterFunc(s.ctx, func() { c.Close() })
 				defer stop()
+				defer c.Close()
 				s.flow.Proxy(s.ctx, c)
 			}()
 		}
