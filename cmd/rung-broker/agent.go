@@ -143,6 +143,11 @@ func (c *agentRevokeCmd) Run(ctx context.Context, a *app) error {
 	if err == nil {
 		err = markErr
 	}
+	fields := map[string]any{"sandboxes": killed.Sandboxes, "complete": err == nil}
+	if err == nil {
+		fields["time_to_zero_ms"] = zero
+	}
+	a.tell("agent", "revoke", c.Name, c.Reason, fields)
 	if c.JSON {
 		out := map[string]any{"agent": c.Name, "revoked_at": mark.RevokedAt, "sandboxes": killed.Sandboxes, "complete": err == nil}
 		if err == nil {
@@ -172,6 +177,7 @@ func (c *agentRestoreCmd) Run(_ context.Context, a *app) error {
 	if err := agent.Restore(a.state, c.Name); err != nil {
 		return err
 	}
+	a.tell("agent", "restore", c.Name, "", nil)
 	fmt.Fprintf(a.out, "agent %s may work again\n", c.Name)
 	return nil
 }

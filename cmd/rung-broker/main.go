@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -37,8 +38,9 @@ type app struct {
 	args     []string
 	in       io.Reader
 	out, err io.Writer
-	state    string // directory
-	runtime  string // directory
+	told     io.Writer // of what was done, for rung's log; nil when nobody listens
+	state    string    // directory
+	runtime  string    // directory
 }
 
 // grammar is everything that rung-broker understands.
@@ -68,6 +70,9 @@ func (a *app) dispatch() error {
 		return rung.Errorf(rung.KindInvalid, "RUNG_STATE_DIR is not an absolute path; rung sets it").WithHint("rung secret --help")
 	}
 	a.runtime = os.Getenv("RUNG_RUNTIME_DIR")
+	if os.Getenv("RUNG_TOLD_FD") == strconv.Itoa(toldFD) {
+		a.told = os.NewFile(toldFD, "told")
+	}
 	helped := false
 	p, err := kong.New(&grammar{}, kong.Name("rung"), kong.Writers(a.out, a.err), kong.Exit(func(int) { helped = true }),
 		kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 100, NoExpandSubcommands: true}))
@@ -108,6 +113,20 @@ func (a *app) complain(err error) {
 
 // errSilent ends a command whose failure has been told already.
 var errSilent = errors.New("already told")
+
+// toldFD is a pipe to rung, which writes the event log: this program does not link it. A lease's socket has the same number,
+// since no command has both.
+const toldFD = leaseFD
+
+// tell says what was done, never a value.
+func (a *app) tell(kind, action, name, reason string, fields map[string]any) {
+	if a.told == nil {
+		return
+	}
+	_ = json.NewEncoder(a.told).Encode(map[string]any{ // rung misses an event when it is gone, and nobody is there to hear so
+		"kind": kind, "action": action, "name": name, "reason": reason, "fields": fields,
+	})
+}
 
 func (a *app) json(v any) error {
 	enc := json.NewEncoder(a.out)

@@ -75,6 +75,11 @@ func (c *secretAddCmd) Run(ctx context.Context, a *app) error {
 
 func (c *secretAddCmd) told(a *app, err error) error {
 	if err == nil {
+		action := "add"
+		if c.Replace {
+			action = "update"
+		}
+		a.tell("secret", action, c.Name, "", nil)
 		fmt.Fprintln(a.out, "stored", c.Name)
 	}
 	return err
@@ -147,6 +152,7 @@ func (c *secretRmCmd) Run(ctx context.Context, a *app) error {
 			errs = append(errs, err)
 			continue
 		}
+		a.tell("secret", "remove", name, "", nil)
 		fmt.Fprintln(a.out, "removed", name)
 	}
 	return errors.Join(errs...)

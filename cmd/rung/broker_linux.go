@@ -2,60 +2,90 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
-	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/cmd/rung/egress"
+	"github.com/rung-dev/rung/internal/audit"
 )
 
-// broker runs rung-broker, the helper that alone links what decrypts. It gets our streams, and its exit code is ours.
+// broker runs rung-broker, the helper that alone links what decrypts. It gets our streams, and its exit code is ours. What
+// it did becomes events.
 func (a *app) broker(ctx context.Context, args []string) (int, error) {
-	cmd, err := brokerCommand(ctx, args...)
+	state, runtime, err := places()
 	if err != nil {
 		return 0, err
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.in, a.out, a.err
+	cmd, err := egress.Host{StateDir: state, RuntimeDir: runtime}.Broker(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	told, tell, err := os.Pipe()
+	if err != nil {
+		return 0, rung.Errorf(rung.KindExhausted, "rung-broker: %w", err)
+	}
+	defer told.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = a.in, a.out, a.err, []*os.File{tell}
+	cmd.Env = append(cmd.Env, "RUNG_TOLD_FD=3")
 	// An interrupt reaches the helper as well, which has the terminal to set right before it ends: we end after it.
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
 	defer signal.Stop(interrupts)
-	err = cmd.Run()
+	err = cmd.Start()
+	tell.Close()
+	if err != nil {
+		return 0, rung.Errorf(rung.KindInternal, "rung-broker: %w", err)
+	}
+	logged := note(state, told)
+	err = cmd.Wait()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		if w, isWait := exit.Sys().(syscall.WaitStatus); isWait && w.Signaled() {
-			return 128 + int(w.Signal()), nil
+			return 128 + int(w.Signal()), logged
 		}
-		return exit.ExitCode(), nil // it has told why
+		return exit.ExitCode(), logged // it has told why
 	}
 	if err != nil {
 		return 0, rung.Errorf(rung.KindInternal, "rung-broker: %w", err)
 	}
-	return 0, nil
+	return 0, logged
 }
 
-// brokerCommand is rung-broker with those arguments, in our environment without what changes how a Go program behaves or
-// dies: a trace of its stacks is nothing for a log.
-func brokerCommand(ctx context.Context, args ...string) (*exec.Cmd, error) {
-	helper := findProgram("rung-broker")
-	if helper == "" {
-		return nil, rung.Errorf(rung.KindUnavailable, "rung-broker, which keeps secrets and revokes agents, is not found").
-			WithHint("put it beside rung or in PATH; `make` builds it into bin/")
+// deed is what rung-broker did, one JSON object for each.
+type deed struct {
+	Kind   string         `json:"kind"`
+	Action string         `json:"action"`
+	Name   string         `json:"name"`
+	Reason string         `json:"reason"`
+	Fields map[string]any `json:"fields"`
+}
+
+// maxDeeds bounds what is read of rung-broker: as many secrets as one command line names.
+const maxDeeds = 1 << 20
+
+// note logs what is told on a pipe until it ends.
+func note(state string, told io.Reader) error {
+	var failed error
+	for dec := json.NewDecoder(io.LimitReader(told, maxDeeds)); ; {
+		var d deed
+		if err := dec.Decode(&d); errors.Is(err, io.EOF) {
+			return failed
+		} else if err != nil {
+			return errors.Join(failed, rung.Errorf(rung.KindInternal, "what rung-broker did: %w", err))
+		}
+		store, err := audit.Open(state)
+		if err == nil {
+			err = errors.Join(store.Append(audit.Did(d.Kind, d.Action, d.Name, d.Reason, d.Fields)), store.Close())
+		}
+		if err != nil {
+			failed = errors.Join(failed, rung.Errorf(rung.KindUnavailable, "it is done, but the event could not be logged: %w", err))
+		}
 	}
-	state, runtime, err := places()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, helper, args...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains([]string{"GOTRACEBACK", "GODEBUG", "GOMAXPROCS", "GOGC", "GOMEMLIMIT", "RUNG_STATE_DIR", "RUNG_RUNTIME_DIR"}, name)
-	})
-	cmd.Env = append(cmd.Env, "RUNG_STATE_DIR="+state, "RUNG_RUNTIME_DIR="+runtime)
-	return cmd, nil
 }
 
 // secretCmd is `rung secret`; rung-broker understands the rest.

@@ -232,8 +232,9 @@ func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (code
 	if !c.JSON {
 		t.Stdout, t.Stderr = a.out, a.err
 	}
+	asker := egress.NewAsker(a.err, &t.Stdin)
 	net, why, err := egress.Open(ctx, egress.Host{StateDir: h.StateDir, RuntimeDir: h.RuntimeDir}, &c.Flags, egress.Want{
-		ID: t.ID, Rung: t.Rung, Default: decision.Egress, Timeout: t.Limits.Timeout,
+		ID: t.ID, Agent: h.of.Agent, Asker: asker, Rung: t.Rung, Default: decision.Egress, Timeout: t.Limits.Timeout,
 	})
 	if err != nil {
 		return 0, err
@@ -241,7 +242,11 @@ func (h *host) run(ctx context.Context, a *app, c *runCmd, t session.Task) (code
 	if why != "" && !c.Quiet && !c.JSON {
 		fmt.Fprintf(a.err, "rung: %s\n", why)
 	}
-	if err := net.Give(ctx, &t); err != nil {
+	err = net.Give(ctx, &t)
+	if l := net.Lease(); l != nil && err == nil {
+		err = h.audit.Append(audit.Leased(h.of, l.ID, l.Secrets, l.Audiences)...)
+	}
+	if err != nil {
 		net.Close()
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"maps"
 	"strings"
 	"time"
 
@@ -64,6 +65,34 @@ func AcceptedLower(of Of, threat, accepted string) Entry {
 	e.Decision, e.Severity, e.Reason = log.Allow, log.Low, "a rung below the threat's list was accepted by name"
 	e.Fields = map[string]any{"threat": threat, "accepted": accepted}
 	return e
+}
+
+// Did is the event of something done to a secret or an agent by name: kind is EventSecret or EventAgent.
+func Did(kind, action, name, reason string, fields map[string]any) Entry {
+	e := Entry{Kind: kind, Decision: log.Info, Reason: reason, Fields: map[string]any{"action": action, "name": name}}
+	if kind == EventAgent {
+		e.Agent = name
+		e.Severity = log.Medium
+	}
+	maps.Copy(e.Fields, fields)
+	return e
+}
+
+// Leased are the events of a lease: one for each secret, and one for each audience that gets tokens of the task's identity.
+func Leased(of Of, lease string, secrets, audiences []string) (list []Entry) {
+	one := func(name, what string) {
+		e := of.entry(EventSecret)
+		e.Decision = log.Allow
+		e.Fields = map[string]any{"action": "lease", "name": name, "what": what, "lease": lease}
+		list = append(list, e)
+	}
+	for _, name := range secrets {
+		one(name, "secret")
+	}
+	for _, audience := range audiences {
+		one(audience, "identity")
+	}
+	return list
 }
 
 // Denial is the event of one refused use of the network.

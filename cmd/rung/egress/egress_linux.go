@@ -23,7 +23,7 @@ const maxPolicy = 1 << 20
 
 // wish is what the command line says about the network.
 func (c *Flags) wish() (control.Open, error) {
-	o := control.Open{Version: control.Version, Agent: c.Agent, Allow: c.Allow}
+	o := control.Open{Version: control.Version, Allow: c.Allow}
 	var err error
 	if c.Egress != "" {
 		if o.Mode, err = rung.ParseEgressMode(c.Egress); err != nil {
@@ -76,8 +76,11 @@ type Network struct {
 	host   Host
 	flags  *Flags
 	rung   rung.Rung
+	agent  string
 	ttl    time.Duration // of leases
-	env    []string      // what the registries' clients need
+	leased leased
+	asker  *Asker
+	env    []string // what the registries' clients need
 	files  []driver.File
 	inputs []session.Input
 	notes  []string
@@ -91,6 +94,8 @@ type Host struct{ StateDir, RuntimeDir string }
 // Want is what one run needs.
 type Want struct {
 	ID      string
+	Agent   string
+	Asker   *Asker // nil when there is nobody to ask
 	Rung    rung.Rung
 	Default rung.EgressMode // the threat's
 	Timeout time.Duration   // of the run
@@ -103,7 +108,7 @@ func Open(ctx context.Context, h Host, f *Flags, w Want) (n *Network, why string
 	if err != nil {
 		return nil, "", err
 	}
-	open.ID, open.Default = w.ID, w.Default
+	open.ID, open.Default, open.Agent, open.Asks = w.ID, w.Default, w.Agent, w.Asker != nil
 	asked := open.Mode != "" || len(open.Allow) > 0 || open.Policy != nil || len(f.Registry) > 0 || len(open.Secrets) > 0
 	switch {
 	case open.Mode == rung.EgressNone || w.Default == rung.EgressNone && !asked:
@@ -119,7 +124,7 @@ func Open(ctx context.Context, h Host, f *Flags, w Want) (n *Network, why string
 		}
 		return nil, why.Error(), nil
 	}
-	n = &Network{id: w.ID, rung: w.Rung, ttl: w.Timeout + leaseSlack, host: h, flags: f, done: make(chan control.Summary, 1)}
+	n = &Network{id: w.ID, agent: w.Agent, asker: w.Asker, rung: w.Rung, ttl: w.Timeout + leaseSlack, host: h, flags: f, done: make(chan control.Summary, 1)}
 	if err := n.registries(ctx, f.Registry, &open); err != nil {
 		return nil, "", err
 	}
@@ -184,7 +189,7 @@ func (n *Network) listen() {
 		case m.Denied != nil && n.denied != nil:
 			n.denied(*m.Denied)
 		case m.Approval != nil:
-			_ = n.conn.Send(control.Request{Answer: &control.Answer{Number: m.Approval.Number}}) // nobody to ask: no
+			go n.ask(*m.Approval) // the gate waits with few at once
 		}
 	}
 }
