@@ -117,6 +117,19 @@ func (s *Swap) MaskHeader(h http.Header) error {
 	})
 }
 
+// MaskText does the same to a text that is at hand as a whole. Of a closed Swap nothing can be told.
+func (s *Swap) MaskText(text string) string {
+	if s.Empty() {
+		return text
+	}
+	out := ""
+	_ = s.with(func(tab *table) error { // its error is the empty text
+		out = tab.masked(text)
+		return nil
+	})
+	return out
+}
+
 func (tab *table) masked(text string) string {
 	b := []byte(text)
 	var out []byte

@@ -29,6 +29,9 @@ const maxShown = 256
 func (s *server) deny(w http.ResponseWriter, accept string, r refusal) {
 	r.Host, r.Port = s.Name, s.Port
 	r.Request = shown(r.Request)
+	if s.Secrets.Masks(s.Name) { // errors quote what the server sent
+		r.Reason = s.Secrets.MaskText(r.Reason)
+	}
 	if r.Layer == "" {
 		r.Layer = "http"
 	}

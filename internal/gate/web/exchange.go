@@ -8,6 +8,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,9 @@ func (s *server) exchange(ctx context.Context, w http.ResponseWriter, r *request
 	accept := r.header.Get("Accept")
 	verdict, no := s.judge(ctx, r)
 	if no != nil {
+		if no.Severity == "" && s.carries(r) { // it did not leave, and its owner should know that it was to
+			no.Severity = "high"
+		}
 		s.deny(w, accept, *no)
 		return nil
 	}
@@ -123,6 +127,18 @@ func (s *server) leaks(r *request, rule string, err error) refusal {
 		no.Severity = "high"
 	}
 	return no
+}
+
+// carries is whether the head of a request has a placeholder anywhere.
+func (s *server) carries(r *request) bool {
+	if s.Secrets.Empty() {
+		return false
+	}
+	texts := []string{r.host, r.path, r.query}
+	for name, values := range r.header {
+		texts = append(append(texts, name), values...)
+	}
+	return s.Secrets.Holds(texts...)
 }
 
 // outgoing makes the request that goes upstream. Nothing of what came in is in it but what was judged.
@@ -239,7 +255,7 @@ func (s *server) answer(w http.ResponseWriter, r *request, v *Verdict, res *http
 		if !s.maskable(res) {
 			s.deny(w, accept, refusal{status: http.StatusBadGateway, code: "upstream-encoding", failed: true, NetDenial: rung.NetDenial{
 				Request: r.line(),
-				Reason:  "the server answered in the encoding " + shown(res.Header.Get("Content-Encoding")) + ", in which secrets cannot be masked",
+				Reason:  "the server answered in " + encoding(res.Header.Get("Content-Encoding")) + ", in which secrets cannot be masked",
 			}})
 			return nil
 		}
@@ -288,6 +304,14 @@ func (r refusal) denial(s *server) rung.NetDenial {
 	d := r.NetDenial
 	d.Host, d.Port, d.Count, d.First = s.Name, s.Port, 1, time.Now()
 	return d
+}
+
+// encoding names a content coding (RFC 9110 18.6). One that is not registered is the server's own text, and may be a secret.
+func encoding(name string) string {
+	if name = strings.ToLower(name); slices.Contains([]string{"br", "compress", "deflate", "gzip", "x-compress", "x-gzip", "zstd"}, name) {
+		return "the encoding " + name
+	}
+	return "an encoding"
 }
 
 // maskable says whether the body is as it is, or there is none.
