@@ -75,7 +75,6 @@ func (a *app) complain(err error) {
 // errSilent ends a command whose failure has been told already.
 var errSilent = errors.New("already told")
 
-
 // printJSON writes one value as one line, readable by people and programs alike: no HTML escapes.
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
