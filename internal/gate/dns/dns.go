@@ -113,8 +113,13 @@ func (s *Server) Answer(ctx context.Context, query []byte, tcp bool) []byte {
 }
 
 // Resolve resolves a name for a client of the gate that does not ask by DNS (a proxy's), by the same rules: the addresses
-// are judged and pinned. The error's kind is KindRefused where the policy refused it; it was a denial already.
+// are judged and pinned, and each name spends a lookup. The error's kind is KindRefused where the policy or the budget
+// refused it; it was a denial already.
 func (s *Server) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+	if err := s.Spend(); err != nil {
+		s.Denied(rung.NetDenial{Layer: "budget", Host: name, Reason: err.Error(), Hint: rung.HintOf(err)})
+		return nil, rung.Errorf(rung.KindRefused, "%s", err.Error()).WithHint(rung.HintOf(err))
+	}
 	out := s.look(ctx, name)
 	switch {
 	case out.denial != nil:

@@ -223,6 +223,15 @@ func TestAnswersArePinnedKeptAndAskedForOnce(t *testing.T) {
 	if _, err := s.Resolve(context.Background(), "b.example"); rung.KindOf(err) != rung.KindRefused || rung.HintOf(err) != "--allow b.example" {
 		t.Errorf("%v", err)
 	}
+	w.mu.Lock()
+	w.budget = w.lookups
+	w.mu.Unlock()
+	if _, err := s.Resolve(context.Background(), "a.example"); rung.KindOf(err) != rung.KindRefused {
+		t.Errorf("past the budget: %v", err)
+	}
+	if n := len(w.denied); n == 0 || w.denied[n-1].Layer != "budget" {
+		t.Errorf("denied %+v", w.denied)
+	}
 }
 
 func TestManyWhoAskAtOnceAskOnce(t *testing.T) {
