@@ -11,9 +11,12 @@ import (
 	"github.com/rung-dev/rung"
 )
 
-// The caps. What comes past MaxCauses or MaxAllowed is counted in one further entry of its own.
+// The caps. What comes past MaxCauses or MaxAllowed is counted in one further entry of its own. Of each layer, of which
+// there are some ten, MaxReserved causes are listed whatever the others take: a scan of ports must not hide what is tried
+// by names afterwards.
 const (
 	MaxCauses   = 512
+	MaxReserved = 32
 	MaxAllowed  = 512
 	MaxPackages = 10_000 // a large npm tree is some 2,000
 	MaxText     = 512    // bytes of each text of an entry: several are the guest's choice
@@ -52,6 +55,7 @@ type Ledger struct {
 	packages []rung.Package
 	unlisted int64
 	causes   map[rung.NetDenial]*denied // by the entry without count and time
+	layers   map[string]int             // how many causes each layer has; the gate chooses layers, never the guest
 	dests    map[rung.NetAllowed]*allowed
 	seen     map[rung.Package]bool
 	due      []due // what the sink is to hear; each entry at most once
@@ -85,7 +89,7 @@ type due struct {
 func New(sink func(Event)) *Ledger {
 	l := &Ledger{
 		now:    time.Now,
-		causes: map[rung.NetDenial]*denied{}, dests: map[rung.NetAllowed]*allowed{}, seen: map[rung.Package]bool{},
+		causes: map[rung.NetDenial]*denied{}, layers: map[string]int{}, dests: map[rung.NetAllowed]*allowed{}, seen: map[rung.Package]bool{},
 	}
 	if sink != nil {
 		l.wake, l.done = make(chan struct{}, 1), make(chan struct{})
@@ -107,7 +111,7 @@ func (l *Ledger) Deny(d rung.NetDenial) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.causes[d]
-	if e == nil && len(l.causes) >= MaxCauses {
+	if e == nil && len(l.causes) >= MaxCauses && l.layers[d.Layer] >= MaxReserved {
 		// High severity keeps an entry of its own: a flood of small causes must not hide a secret on its way out.
 		d = rung.NetDenial{Layer: "further", Reason: Further, Severity: d.Severity}
 		e = l.causes[d]
@@ -116,6 +120,7 @@ func (l *Ledger) Deny(d rung.NetDenial) {
 		e = &denied{NetDenial: d, next: 1}
 		e.First = l.now().UTC()
 		l.causes[d] = e
+		l.layers[d.Layer]++
 		l.denied = append(l.denied, e)
 	}
 	e.Count += n

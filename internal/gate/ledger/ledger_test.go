@@ -52,6 +52,26 @@ func TestAFloodOfCausesIsBounded(t *testing.T) {
 	}
 }
 
+func TestAFloodOfOneLayerHidesNoOther(t *testing.T) {
+	l := New(nil)
+	for i := range 2 * MaxCauses {
+		l.Deny(rung.NetDenial{Layer: "tcp", Port: i, Reason: "no rule names it"})
+	}
+	for i := range 2 * MaxReserved {
+		l.Deny(rung.NetDenial{Layer: "dns", Host: fmt.Sprintf("%d.example", i), Reason: "no rule names it"})
+	}
+	s := l.Snapshot()
+	if len(s.Denied) != MaxCauses+1+MaxReserved {
+		t.Fatalf("%d entries", len(s.Denied))
+	}
+	if f := s.Denied[MaxCauses]; f.Reason != Further || f.Count != MaxCauses+MaxReserved {
+		t.Errorf("further entry %+v", f)
+	}
+	if d := s.Denied[MaxCauses+1]; d.Layer != "dns" || d.Host != "0.example" {
+		t.Errorf("a name was hidden by ports: %+v", d)
+	}
+}
+
 func TestTheSinkHearsFirstsAndTens(t *testing.T) {
 	var mu sync.Mutex
 	var counts []int64
