@@ -70,6 +70,7 @@ func readPolicy(name string) ([]byte, error) {
 // Network is one run's session with the gate; nil where nothing speaks.
 type Network struct {
 	conn   *control.Conn
+	socket string // of the gate that serves this run
 	opened control.Opened
 	link   *os.File
 	id     string
@@ -149,7 +150,7 @@ func noInterface(r rung.Rung) error {
 func (n *Network) open(ctx context.Context, open control.Open) error {
 	h := n.host
 	var err error
-	if n.conn, err = h.dialGate(ctx); err != nil {
+	if n.conn, n.socket, err = h.dialGate(ctx); err != nil {
 		return err
 	}
 	var reply control.Reply
@@ -158,7 +159,7 @@ func (n *Network) open(ctx context.Context, open control.Open) error {
 	}
 	switch {
 	case err != nil:
-		err = rung.Errorf(rung.KindUnavailable, "the gate does not answer: %w", err).WithHint("see " + gateLog(h.gateSocket()))
+		err = rung.Errorf(rung.KindUnavailable, "the gate does not answer: %w", err).WithHint("see " + gateLog(n.socket))
 	case reply.Failed != nil:
 		err = reply.Failed.Err()
 	case reply.Opened == nil || n.link == nil && reply.Opened.Egress.Mode != rung.EgressNone:

@@ -2,11 +2,15 @@ package egress
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,15 +29,38 @@ const gateUID = 0x6FFDFFFF
 // gateTimeout bounds every single exchange with the gate but the wait for a summary.
 const gateTimeout = 15 * time.Second
 
-// gateSocket is where the gate of this version listens.
-func (h Host) gateSocket() string {
-	return filepath.Join(h.RuntimeDir, "gate-"+strconv.Itoa(control.Version)+".sock")
+// gateSocket is where the gate that this run needs listens: of this very program, and going out the way that the caller's
+// environment says. After an upgrade, or with another HTTPS_PROXY, a run gets another gate; the old one ends by itself.
+func (h Host) gateSocket(program string) (string, error) {
+	info, err := os.Stat(program)
+	if err != nil {
+		return "", rung.Errorf(rung.KindUnavailable, "rung-gate: %w", err)
+	}
+	env := gateEnv(os.Environ())
+	slices.Sort(env)
+	which := sha256.New()
+	fmt.Fprintln(which, control.Version, program, info.Size(), info.ModTime().UnixNano())
+	for _, kv := range env {
+		fmt.Fprintf(which, "%q\n", kv)
+	}
+	return filepath.Join(h.RuntimeDir, "gate-"+hex.EncodeToString(which.Sum(nil)[:6])+".sock"), nil
 }
 
 // dialGate connects to the running gate, and starts one where none runs. One gate serves all sandboxes of this runtime
 // directory; it ends by itself when it has had nothing to do for a while.
-func (h Host) dialGate(ctx context.Context) (*control.Conn, error) {
-	path := h.gateSocket()
+func (h Host) dialGate(ctx context.Context) (c *control.Conn, path string, err error) {
+	program := held.FindProgram("rung-gate")
+	if program == "" {
+		return nil, "", errNoGate
+	}
+	if path, err = h.gateSocket(program); err != nil {
+		return nil, "", err
+	}
+	c, err = h.reachGate(ctx, program, path)
+	return c, path, err
+}
+
+func (h Host) reachGate(ctx context.Context, program, path string) (*control.Conn, error) {
 	if c, err := connectGate(path); err == nil {
 		return c, nil
 	}
@@ -48,7 +75,7 @@ func (h Host) dialGate(ctx context.Context) (*control.Conn, error) {
 	if c, err := connectGate(path); err == nil { // somebody else was faster
 		return c, nil
 	}
-	if err := h.startGate(path); err != nil {
+	if err := h.startGate(program, path); err != nil {
 		return nil, err
 	}
 	c, err := connectGate(path)
@@ -102,11 +129,7 @@ var errNoGate = rung.Errorf(rung.KindUnavailable, "rung-gate, the only way out o
 
 // startGate listens for the gate and starts it on the listening socket, so that nobody has to wait until it is up: a
 // connection made before waits in the socket's queue.
-func (h Host) startGate(path string) error {
-	program := held.FindProgram("rung-gate")
-	if program == "" {
-		return errNoGate
-	}
+func (h Host) startGate(program, path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return rung.Errorf(rung.KindUnavailable, "remove the ended gate's socket: %w", err)
 	}

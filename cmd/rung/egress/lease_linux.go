@@ -66,7 +66,7 @@ func (n *Network) lease(ctx context.Context) (env []string, err error) {
 	if len(o.Bindings) == 0 && len(o.Audiences) == 0 {
 		return nil, nil
 	}
-	conn, err := connectGate(h.gateSocket())
+	conn, err := connectGate(n.socket)
 	if err == nil {
 		defer conn.Close()
 		err = conn.Send(control.Request{Deliver: &control.Deliver{Token: n.opened.Token}})
