@@ -67,7 +67,7 @@ func (h Host) reachGate(ctx context.Context, program, path string) (*control.Con
 	if err := os.MkdirAll(h.RuntimeDir, 0o711); err != nil {
 		return nil, rung.Errorf(rung.KindUnavailable, "runtime directory: %w", err)
 	}
-	unlock, err := lockGate(ctx, path+".lock")
+	unlock, err := lockGate(ctx, filepath.Join(h.RuntimeDir, "gate.lock"))
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +130,8 @@ var errNoGate = rung.Errorf(rung.KindUnavailable, "rung-gate, the only way out o
 // startGate listens for the gate and starts it on the listening socket, so that nobody has to wait until it is up: a
 // connection made before waits in the socket's queue.
 func (h Host) startGate(program, path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return rung.Errorf(rung.KindUnavailable, "remove the ended gate's socket: %w", err)
+	if err := h.forgetGates(); err != nil {
+		return err
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -148,6 +148,25 @@ func (h Host) startGate(program, path string) error {
 	}
 	defer listener.Close()
 	return spawnGate(program, path, listener, h.RuntimeDir)
+}
+
+// forgetGates removes the sockets and logs of gates that have ended. Nobody starts one meanwhile: the caller has the lock.
+func (h Host) forgetGates() error {
+	sockets, err := filepath.Glob(filepath.Join(h.RuntimeDir, "gate-*.sock"))
+	if err != nil {
+		return rung.Errorf(rung.KindInternal, "find ended gates: %w", err)
+	}
+	for _, path := range sockets {
+		c, err := connectGate(path)
+		if err == nil {
+			c.Close()
+			continue
+		}
+		if err := errors.Join(os.Remove(path), os.RemoveAll(gateLog(path))); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return rung.Errorf(rung.KindUnavailable, "remove an ended gate's socket: %w", err)
+		}
+	}
+	return nil
 }
 
 func spawnGate(program, path string, listener *os.File, runtime string) error {
