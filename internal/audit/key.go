@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/audit/log"
 )
 
 const (
@@ -58,8 +59,10 @@ func (s *Store) loadKey() (*key, error) {
 }
 
 func (s *Store) readKey() (*key, error) {
-	f, err := s.root.OpenFile(keyFile, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
+	f, err := log.OpenFile(s.root, keyFile, os.O_RDONLY)
+	if rung.KindOf(err) == rung.KindUnavailable {
+		return nil, err
+	} else if err != nil {
 		return nil, stateError("open the record key", err)
 	}
 	defer f.Close()

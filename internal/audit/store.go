@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/audit/log"
 )
 
 const (
@@ -73,7 +73,12 @@ func (s *Store) write(dir, id string, text []byte) error {
 	}
 	defer day.Close()
 	temp := tempMark + id
-	f, err := day.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
+	f, err := day.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) { // half a record of somebody who died, or a link that we would write through
+		if err = day.Remove(temp); err == nil {
+			f, err = day.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		}
+	}
 	if err != nil {
 		return stateError("store the record", err)
 	}
@@ -118,7 +123,7 @@ func (s *Store) Load(id string) ([]byte, error) {
 	}
 	text, err := []byte(nil), error(rung.Errorf(rung.KindNotFound, "no record %q", id))
 	dayErr := s.eachDay(func(dir string) bool {
-		f, openErr := s.root.OpenFile(filepath.Join(dir, id+suffix), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		f, openErr := log.OpenFile(s.root, filepath.Join(dir, id+suffix), os.O_RDONLY)
 		if errors.Is(openErr, fs.ErrNotExist) {
 			return true
 		}

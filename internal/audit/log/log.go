@@ -44,7 +44,6 @@ const (
 	headFile = "head"
 	suffix   = ".jsonl"
 	digits   = 16 // of a segment's name
-	noFollow = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 )
 
 // Log is a log's directory. Its methods may be called from several goroutines and several processes at once.
@@ -96,21 +95,7 @@ func (l *Log) segments() ([]int64, error) {
 }
 
 // open opens a file of the log, which must be a regular one.
-func (l *Log) open(name string, flags int) (*os.File, error) {
-	f, err := l.root.OpenFile(name, flags|noFollow, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = rung.Errorf(rung.KindUnavailable, "%s is not a regular file", f.Name())
-	}
-	if err != nil {
-		f.Close() // nothing was written
-		return nil, err
-	}
-	return f, nil
-}
+func (l *Log) open(name string, flags int) (*os.File, error) { return OpenFile(l.root, name, flags) }
 
 // lock takes the log's lock, for as long as the file is open. Waiting is bounded: a stopped holder must not stop everybody.
 func (l *Log) lock(how, flags int) (*os.File, error) {
