@@ -45,7 +45,7 @@ func run(args []string) error {
 		return printRegistries(args[1:])
 	}
 	if len(args) != 1 || args[0] != "serve" {
-		return errors.New("usage: rung-gate serve | rung-gate registries KIND[:PACKAGE,…]…")
+		return errors.New("usage: rung-gate serve | rung-gate registries [--min-age AGE] KIND[:PACKAGE,…]…")
 	}
 	if err := bound(); err != nil {
 		return err

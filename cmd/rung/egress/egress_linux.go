@@ -126,7 +126,7 @@ func Open(ctx context.Context, h Host, f *Flags, w Want) (n *Network, why string
 		return nil, why.Error(), nil
 	}
 	n = &Network{id: w.ID, agent: w.Agent, asker: w.Asker, rung: w.Rung, ttl: w.Timeout + leaseSlack, host: h, flags: f, done: make(chan control.Summary, 1)}
-	if err := n.registries(ctx, f.Registry, &open); err != nil {
+	if err := n.registries(ctx, f.Registry, f.MinAge, &open); err != nil {
 		return nil, "", err
 	}
 	if err := n.open(ctx, open); err != nil {

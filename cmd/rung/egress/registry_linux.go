@@ -20,9 +20,15 @@ const discoverTimeout = 30 * time.Second
 
 // registries turns --registry into rules, and into what the clients inside need to ask the same registries as this host's.
 // The gate's program reads the configuration, as the caller and not as the gate: this program stays small.
-func (n *Network) registries(ctx context.Context, list []string, o *control.Open) error {
+func (n *Network) registries(ctx context.Context, list []string, minAge string, o *control.Open) error {
 	if len(list) == 0 {
+		if minAge != "" {
+			return rung.Errorf(rung.KindInvalid, "--min-age is about --registry, and there is none").WithHint("in a policy file it is min_age of a rule's registry")
+		}
 		return nil
+	}
+	if minAge != "" {
+		list = append([]string{"--min-age", minAge}, list...)
 	}
 	program := held.FindProgram("rung-gate")
 	if program == "" {

@@ -127,7 +127,7 @@ const (
 	LinkFrames   = 'F' // a stream of Ethernet frames, each after its length in four bytes, big-endian
 )
 
-// Registries is what `rung-gate registries KIND[:PACKAGE,…]…` prints: what the registries of this host's clients come to.
+// Registries is what `rung-gate registries [--min-age AGE] KIND[:PACKAGE,…]…` prints: what the registries of this host's clients come to.
 type Registries struct {
 	Rules  []rung.EgressRule `json:"rules,omitempty"`
 	Env    map[string]string `json:"env,omitempty"`   // for the sandbox

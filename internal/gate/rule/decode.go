@@ -297,7 +297,7 @@ func readRegistry(n ast.Node) (*rung.Registry, error) {
 		if err != nil {
 			return err
 		}
-		if g.MinAge, err = parseAge(s); err != nil {
+		if g.MinAge, err = ParseAge(s); err != nil {
 			return nodeError(n, "%w", err)
 		}
 		return nil

@@ -212,8 +212,8 @@ func TestQuantities(t *testing.T) {
 		"7d": 168 * time.Hour, "1w": 168 * time.Hour, "36h": 36 * time.Hour, "1d12h": 36 * time.Hour, "0d": 0, "90m": 90 * time.Minute, "30s": 30 * time.Second,
 		"": -1, "7": -1, "d": -1, "7 d": -1, "-7d": -1, "1.5d": -1, "7D": -1, "99999w": -1, "99999999999d": -1, "7dd": -1, "36500d36500d": -1,
 	} {
-		if got, err := parseAge(in); (err != nil) != (want < 0) || err == nil && got != want {
-			t.Errorf("parseAge(%q) = %v, %v", in, got, err)
+		if got, err := ParseAge(in); (err != nil) != (want < 0) || err == nil && got != want {
+			t.Errorf("ParseAge(%q) = %v, %v", in, got, err)
 		}
 	}
 }

@@ -20,8 +20,8 @@ var sizeUnits = map[string]int64{
 	"B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 }
 
-// parseAge reads whole numbers with units: 7d, 1w, 36h, 1d12h. A day has 24 hours.
-func parseAge(text string) (time.Duration, error) {
+// ParseAge reads whole numbers with units: 7d, 1w, 36h, 1d12h. A day has 24 hours.
+func ParseAge(text string) (time.Duration, error) {
 	var total time.Duration
 	rest := text
 	for rest != "" {
