@@ -61,17 +61,16 @@ func names() map[string][]string {
 	}
 }
 
-// enter runs the calling test once more in a network namespace of its own and reports what that one said.
+// enter runs the calling test once more in a network namespace of its own.
 func enter(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "15m")
 	cmd.Env = append(os.Environ(), inWorld+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGTERM}
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr // as it comes: a run that hangs shows where
+	if err := cmd.Run(); err != nil {
+		t.Fatal("in the namespace: ", err)
 	}
-	t.Logf("%s", out)
 }
 
 // world makes the namespace's addresses and servers and returns the environment that rung needs in it.
