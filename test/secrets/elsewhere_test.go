@@ -51,7 +51,7 @@ func (h *house) events(kind string) (list []event) {
 // TestElsewhere: a placeholder on its way to anywhere but its host, in any place, is refused, does not arrive whole, and is
 // an event of high severity.
 func TestElsewhere(t *testing.T) {
-	on(t, func(h *house, wall string) {
+	on(t, func(t *testing.T, h *house, wall string) {
 		h.add("KEY", value())
 		if err := os.WriteFile(h.file("policy.yaml"), []byte(elsewhere), 0o644); err != nil {
 			t.Fatal(err)

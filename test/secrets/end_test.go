@@ -122,7 +122,7 @@ func memory(t *testing.T, pid int, v string) (n int) {
 // TestMemory: the value is in the gate's memory while the lease lasts and no more after, nobody else of the host can look,
 // and neither gate nor broker leaves a core.
 func TestMemory(t *testing.T) {
-	on(t, func(h *house, wall string) {
+	on(t, func(t *testing.T, h *house, wall string) {
 		v := value()
 		h.add("KEY", v)
 		b := h.start(wall, used(), "--allow", "api.example", "--secret", "KEY@api.example:query,body")
@@ -163,7 +163,7 @@ func TestMemory(t *testing.T) {
 
 // TestKilledClient: a client that is killed takes its sandbox and the values with it.
 func TestKilledClient(t *testing.T) {
-	on(t, func(h *house, wall string) {
+	on(t, func(t *testing.T, h *house, wall string) {
 		v := value()
 		h.add("KEY", v)
 		b := h.start(wall, used(), "--allow", "api.example", "--secret", "KEY@api.example:query,body")
@@ -180,7 +180,7 @@ func TestKilledClient(t *testing.T) {
 // TestRevoked: revoking an agent ends what it runs and its values, and it gets nothing new until it is restored; all of it
 // is in the log.
 func TestRevoked(t *testing.T) {
-	on(t, func(h *house, wall string) {
+	on(t, func(t *testing.T, h *house, wall string) {
 		v := value()
 		h.add("KEY", v)
 		more := []string{"--allow", "api.example", "--secret", "KEY@api.example:query,body", "--agent", "builder"}

@@ -28,7 +28,7 @@ egress:
 
 // TestIdentity: a service gets a token that the published document verifies, and its echo does not give it to the sandbox.
 func TestIdentity(t *testing.T) {
-	on(t, func(h *house, wall string) {
+	on(t, func(t *testing.T, h *house, wall string) {
 		if err := os.WriteFile(h.file("policy.yaml"), []byte(identified), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestIdentity(t *testing.T) {
 // TestSigned: requests to AWS carry a signature that the key pair makes, whatever the sandbox signed with its placeholder,
 // and neither the key nor its session is inside.
 func TestSigned(t *testing.T) {
-	on(t, func(h *house, wall string) {
+	on(t, func(t *testing.T, h *house, wall string) {
 		key, session := rand.Text()+"/+"+rand.Text(), "session-"+rand.Text()
 		h.add("AWS", "AKIDEXAMPLE:"+key+":"+session)
 		claims := map[string]string{

@@ -22,7 +22,7 @@ func searched(root string, started time.Time, named map[string]string) step {
 // TestNowhere: a program that has used a secret in all ways, and kept all answers, finds it nowhere: not in its environment,
 // its memory, that of others, /proc, nor any file. The same search finds what it was given to find.
 func TestNowhere(t *testing.T) {
-	on(t, func(h *house, wall string) {
+	on(t, func(t *testing.T, h *house, wall string) {
 		started := time.Now()
 		v, canary, keyLog := value(), value(), h.file("keylog")
 		h.add("KEY", v)

@@ -158,13 +158,13 @@ func (h *house) must(stdin string, args ...string) string {
 func walls() []string { return []string{"process", "container", "hardened", "gvisor"} }
 
 // on runs a test on each rung.
-func on(t *testing.T, f func(h *house, wall string)) {
+func on(t *testing.T, f func(t *testing.T, h *house, wall string)) {
 	for _, wall := range walls() {
 		t.Run(wall, func(t *testing.T) {
 			if _, err := os.Stat(program("runsc")); wall == "gvisor" && err != nil {
 				t.Skip("runsc is not built (make bin/runsc)")
 			}
-			f(newHouse(t), wall)
+			f(t, newHouse(t), wall)
 		})
 	}
 }

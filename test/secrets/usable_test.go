@@ -13,7 +13,7 @@ import (
 // TestUsable: each way to use a secret reaches its host with the value, by HTTP/1.1 and by HTTP/2, and the answer's echo of
 // it, in every spelling, has none.
 func TestUsable(t *testing.T) {
-	on(t, func(h *house, wall string) {
+	on(t, func(t *testing.T, h *house, wall string) {
 		v := value()
 		h.add("KEY", v)
 		token := "auto-" + rand.Text()
