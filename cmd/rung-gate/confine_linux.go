@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
@@ -16,7 +18,11 @@ func confine() ([]string, error) {
 	list := []string{"uid " + strconv.Itoa(unix.Getuid())}
 	abi, _, e := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if e == 0 {
-		err := landlock.V1.RestrictPaths(landlock.ROFiles("/etc/resolv.conf", "/etc/hosts").IgnoreIfMissing(), landlock.RODirs("/run/systemd/resolve", "/etc").IgnoreIfMissing())
+		files := []string{"/etc/resolv.conf", "/etc/hosts"}
+		if other := os.Getenv("RUNG_GATE_RESOLV_CONF"); filepath.IsAbs(other) { // read again when it changes
+			files = append(files, other)
+		}
+		err := landlock.V1.RestrictPaths(landlock.ROFiles(files...).IgnoreIfMissing(), landlock.RODirs("/run/systemd/resolve", "/etc").IgnoreIfMissing())
 		if err != nil {
 			return nil, rung.Errorf(rung.KindInternal, "landlock: %w", err)
 		}
