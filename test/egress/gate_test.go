@@ -147,7 +147,7 @@ func TestGateWithoutDescriptors(t *testing.T) {
 			w.prepare(t, b)
 			x := w.begin(t, r, b, false)
 			token := b.cases[0].Token
-			waitFor(t, bound, "the sandbox waits", func() bool { return w.stands.waits(token) })
+			x.waits(t, token)
 			pid := w.gate(t).PID
 			old := limitFiles(t, pid, 0)
 			restore := func() { limitFiles(t, pid, old) }

@@ -127,7 +127,7 @@ func budgets() *batch {
 			forbid: "never: what was sent before the cap arrives, see the count",
 		},
 		{
-			Case: order.Case{Name: "lookups: fifty of thirty", Op: "names", Count: 50, DNS: &order.DNS{Name: "n{n}.wild.test"}}, noControl: noBudget, want: "budget: lookups",
+			Case: order.Case{Name: "lookups: fifty of thirty", Op: "names", Count: 50, DNS: &order.DNS{Name: "n{n}.wild.test"}}, noControl: noBudget, want: "budget: names looked up",
 			check: atMost("answered ", 30),
 		},
 	}

@@ -73,7 +73,7 @@ func rungs() []rung.Rung {
 }
 
 // bound is how long one run may take on a slow machine.
-const bound = 90 * time.Second
+const bound = 150 * time.Second
 
 // command is a run of rung with everything of its own.
 func (w *theWorld) command(ctx context.Context, args ...string) *exec.Cmd {
@@ -113,7 +113,7 @@ func (w *theWorld) runArgs(t *testing.T, r rung.Rung, b *batch) []string {
 	if err := os.WriteFile(file, raw, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	args := append(pinned(r), "--timeout", "60s", "--in", filepath.Join(w.dir, "probe")+":probe", "--in", file+":order.json")
+	args := append(pinned(r), "--timeout", "120s", "--in", filepath.Join(w.dir, "probe")+":probe", "--in", file+":order.json")
 	if r == rung.None {
 		args = append(args, "--env", "HTTPS_PROXY=http://127.0.0.1:3128")
 	} else {
@@ -200,6 +200,20 @@ func (x *running) finish(t *testing.T) outcome {
 	out.results = results(t, out.record.Stdout)
 	x.w.collect(t, &out)
 	return out
+}
+
+// waits returns when the sandbox has asked a stand-in that answers later.
+func (x *running) waits(t *testing.T, token string) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !x.w.stands.waits(token) {
+		select {
+		case line, ok := <-x.lines:
+			t.Fatalf("the run said too early: %s %v %s", line, ok, x.stderr.String())
+		case <-tick.C:
+		}
+	}
 }
 
 // result waits for what the probe says of one case, in a run without a record.

@@ -37,7 +37,7 @@ func (p *probe) resolve(name string) ([]netip.Addr, error) {
 	var list []netip.Addr
 	last := errors.New("no address for " + name)
 	for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
-		m, err := ask(order.DNS{Name: name, Type: kind}, 3*time.Second)
+		m, err := ask(order.DNS{Name: name, Type: kind}, refusal)
 		if err != nil {
 			last = err
 			continue
@@ -152,14 +152,14 @@ func (p *probe) names(c order.Case) (string, error) {
 			defer func() { <-slots }()
 			name := strings.ReplaceAll(c.DNS.Name, "{n}", fmt.Sprintf("%04d", n))
 			if p.proxy != "" && !p.order.Control {
-				conn, err := p.tunnel(name+":443", 3*time.Second)
+				conn, err := p.tunnel(name+":443", 2*refusal)
 				if err == nil {
 					conn.Close()
 				}
 				answered <- err == nil
 				return
 			}
-			m, err := ask(order.DNS{Name: name}, 3*time.Second)
+			m, err := ask(order.DNS{Name: name}, 2*refusal)
 			answered <- err == nil && len(m.Answer) > 0
 		})
 	}

@@ -29,7 +29,7 @@ type probe struct {
 
 // patience is how long one case may take, atOnce how many are tried at the same time.
 const (
-	patience = 5 * time.Second
+	patience = 10 * time.Second
 	atOnce   = 12
 )
 

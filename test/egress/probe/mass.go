@@ -98,7 +98,7 @@ func (p *probe) many(c order.Case) (string, error) {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			conn, err := p.connect(c.Host, c.Port, 2*time.Second)
+			conn, err := p.connect(c.Host, c.Port, 2*refusal)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -111,7 +111,7 @@ func (p *probe) many(c order.Case) (string, error) {
 	wg.Wait()
 	alive := 0
 	for _, conn := range open { // one that is over the budget is reset
-		_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		_ = conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 		_, err := conn.Write([]byte("G"))
 		if err == nil {
 			_, err = conn.Read(make([]byte, 1))
@@ -130,7 +130,7 @@ func (p *probe) many(c order.Case) (string, error) {
 
 // bytes sends Count bytes.
 func (p *probe) bytes(c order.Case) (string, error) {
-	conn, err := p.connect(c.Host, c.Port, 2*time.Second)
+	conn, err := p.connect(c.Host, c.Port, 2*refusal)
 	if err != nil {
 		return "", err
 	}
@@ -150,7 +150,7 @@ func (p *probe) bytes(c order.Case) (string, error) {
 
 // header sends a header without an end, Count megabytes at most.
 func (p *probe) header(c order.Case) (string, error) {
-	conn, err := p.connect(c.Host, c.Port, 2*time.Second)
+	conn, err := p.connect(c.Host, c.Port, 2*refusal)
 	if err != nil {
 		return "", err
 	}
@@ -170,7 +170,7 @@ func (p *probe) header(c order.Case) (string, error) {
 func (p *probe) slow(c order.Case) (string, error) {
 	var held []net.Conn
 	for range c.Count {
-		conn, err := p.connect(c.Host, c.Port, 2*time.Second)
+		conn, err := p.connect(c.Host, c.Port, 2*refusal)
 		if err != nil {
 			break
 		}
@@ -228,7 +228,7 @@ func (p *probe) again(c order.Case) (string, error) {
 	deadline := time.Now().Add(wait(c, 20*time.Second))
 	var last error
 	for time.Now().Before(deadline) {
-		conn, err := p.connect(c.Host, c.Port, time.Second)
+		conn, err := p.connect(c.Host, c.Port, 2*time.Second)
 		var got string
 		if err == nil {
 			got, err = exchange(conn, orToken(c), time.Second)
@@ -246,7 +246,7 @@ func (p *probe) again(c order.Case) (string, error) {
 func (p *probe) once(c order.Case) (string, error) {
 	deadline := time.Now().Add(wait(c, 10*time.Second))
 	for n := 0; time.Now().Before(deadline); n++ {
-		conn, err := p.connect(c.Host, c.Port, time.Second)
+		conn, err := p.connect(c.Host, c.Port, 2*time.Second)
 		var got string
 		if err == nil {
 			got, err = exchange(conn, orToken(c), time.Second)

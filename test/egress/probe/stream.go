@@ -20,6 +20,9 @@ import (
 	"github.com/rung-dev/rung/test/egress/order"
 )
 
+// refusal is how long a refusal may take on a busy machine: most come at once.
+const refusal = 5 * time.Second
+
 // connect opens a connection to a literal address or a name: over the interface, or by CONNECT where a proxy is all there
 // is. The control has both, and takes the straight way.
 func (p *probe) connect(host string, port int, within time.Duration) (net.Conn, error) {
@@ -78,10 +81,10 @@ func (b *buffered) CloseWrite() error { return b.Conn.(*net.TCPConn).CloseWrite(
 // dial goes straight to a literal address; where there is a proxy, by it as well.
 func (p *probe) dial(c order.Case) (string, error) {
 	within := wait(c, 1200*time.Millisecond)
-	conn, err := net.DialTimeout("tcp", net.JoinHostPort(c.Host, strconv.Itoa(c.Port)), within)
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort(c.Host, strconv.Itoa(c.Port)), max(within, refusal))
 	if err != nil && p.proxy != "" && !p.order.Control {
 		straight := err
-		if conn, err = p.connect(c.Host, c.Port, within); err != nil {
+		if conn, err = p.connect(c.Host, c.Port, max(within, refusal)); err != nil {
 			err = errors.Join(straight, err)
 		}
 	}
@@ -130,7 +133,7 @@ func answer(conn io.Reader) (string, error) {
 // stream resolves, connects, opens TLS where it is asked to, and sends bytes as they are.
 func (p *probe) stream(c order.Case) (string, error) {
 	within := wait(c, 2*time.Second)
-	conn, err := p.connect(c.Host, c.Port, within)
+	conn, err := p.connect(c.Host, c.Port, max(within, refusal))
 	if err != nil {
 		return "", err
 	}
@@ -176,7 +179,7 @@ func (p *probe) follow(c order.Case) (string, error) {
 	if err != nil {
 		return to, err
 	}
-	conn, err := p.connect(u.Hostname(), 80, time.Second)
+	conn, err := p.connect(u.Hostname(), 80, refusal)
 	if err != nil {
 		return to, err
 	}
@@ -199,7 +202,7 @@ func (p *probe) relay(c order.Case) (string, error) {
 			return
 		}
 		defer in.Close()
-		out, err := p.connect(c.Host, c.Port, time.Second)
+		out, err := p.connect(c.Host, c.Port, refusal)
 		failed <- err
 		if err != nil {
 			return
@@ -224,7 +227,7 @@ func (p *probe) repeat(c order.Case) (string, error) {
 	reached := 0
 	var last string
 	for range c.Count {
-		conn, err := p.connect(c.Host, c.Port, 500*time.Millisecond)
+		conn, err := p.connect(c.Host, c.Port, refusal)
 		if err != nil {
 			last = err.Error()
 			continue
@@ -238,7 +241,7 @@ func (p *probe) repeat(c order.Case) (string, error) {
 
 // half closes its side after the request and still wants the answer.
 func (p *probe) half(c order.Case) (string, error) {
-	conn, err := p.connect(c.Host, c.Port, time.Second)
+	conn, err := p.connect(c.Host, c.Port, refusal)
 	if err != nil {
 		return "", err
 	}
@@ -260,7 +263,7 @@ func (p *probe) raw(c order.Case) (string, error) {
 	if p.proxy == "" {
 		return "", errors.New("no proxy here")
 	}
-	conn, err := net.DialTimeout("tcp", p.proxy, time.Second)
+	conn, err := net.DialTimeout("tcp", p.proxy, refusal)
 	if err != nil {
 		return "", err
 	}
