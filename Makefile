@@ -27,7 +27,7 @@ PORTABLE := . ./client/... ./cmd/rung
 # Packages without system calls of their own: the race detector needs cgo, and cgo changes what the others link.
 RACE := $(wildcard client driver/fake internal/policy internal/audit internal/broker internal/gate internal/registries internal/sys/mux)
 
-.PHONY: build deps testdeps demo test vet race unit testuser real bench mem lint fmt fuzz generate clean help FORCE
+.PHONY: build deps testdeps demo test vet race unit testuser real bench bench-gate mem lint fmt fuzz generate clean help FORCE
 
 build: programs bin/runsc ## build all programs into bin/
 
@@ -79,6 +79,11 @@ real: deps build ## 164 HumanEval programs, each its own sandbox, on every rung
 bench: deps build ## start time of each rung against bwrap, crun, runc and runsc bare
 	@bench/start.sh
 
+# Not part of bench: it needs root, and the peers' packages.
+bench-gate: build ## the gate against slirp4netns, pasta and goproxy (root; some 15 minutes)
+	@build/deps.sh bench
+	@bench/gate.sh $(GATEFLAGS)
+
 mem: deps build ## memory of rung's own processes per sandbox
 	@bench/mem.sh
 
@@ -113,4 +118,4 @@ clean: ## remove what make built
 	rm -rf bin
 
 help: ## this list
-	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12

@@ -1,6 +1,6 @@
 #!/bin/bash
 # deps.sh installs the Debian packages that rung's rungs, templates, tests and benchmarks use; `deps.sh test` also those
-# that only tests use. It is quick when all are there; without root it prints the command instead. RUNG_DEPS=no skips it:
+# that only tests use, `deps.sh bench` the peers that the gate is measured against. It is quick when all are there; without root it prints the command instead. RUNG_DEPS=no skips it:
 # rung then names what a rung lacks by itself.
 set -euo pipefail
 
@@ -16,6 +16,7 @@ packages=(
 )
 # The virtual machine of test/v2, which fetches its kernel by itself and never installs it.
 if [ "${1:-}" = test ] && [ "$(uname -m)" = x86_64 ]; then packages+=(qemu-system-x86); fi
+if [ "${1:-}" = bench ]; then packages+=(slirp4netns passt iproute2); fi
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "deps: not a Debian system; install what corresponds to: ${packages[*]}" >&2
