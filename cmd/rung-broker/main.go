@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"syscall"
 	"time"
@@ -89,7 +90,7 @@ func (a *app) dispatch() error {
 	if err != nil {
 		return rung.Errorf(rung.KindInvalid, "%w", err).WithHint("rung secret --help, rung agent --help")
 	}
-	cmd, ok := k.Selected().Target.Addr().Interface().(runner)
+	cmd, ok := reflect.TypeAssert[runner](k.Selected().Target.Addr())
 	if !ok {
 		return rung.Errorf(rung.KindInternal, "%s does nothing", k.Command())
 	}

@@ -69,7 +69,7 @@ func (j judge) packages(ctx context.Context, r web.Request, path string, v web.V
 	}
 	pv := pj.Request(r.Method, path, r.Query)
 	if pv.Pending {
-		pv = pj.Settle(ctx, pv, fetcher{j.session})
+		pv = pj.Settle(ctx, pv, fetcher(j))
 	}
 	if !pv.Allow {
 		return web.Verdict{Rule: v.Rule, Layer: "registry", Reason: pv.Reason, Hint: pv.Hint}
