@@ -74,8 +74,14 @@ func (b *background) ended() int {
 // until asks again and again, for as long as a slow machine may need.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) { // polls another process: nothing tells
-		if time.Now().After(end) {
+	limit := time.NewTimer(30 * time.Second)
+	defer limit.Stop()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for !ok() {
+		select {
+		case <-again.C:
+		case <-limit.C:
 			t.Fatalf("it never came: %s", what)
 		}
 	}
