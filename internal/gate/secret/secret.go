@@ -227,13 +227,17 @@ func (s *Swap) Close() {
 }
 
 // Masks says whether what the host answers has to be masked: whether a secret is bound to it. All secrets are masked
-// there then, not only that one.
+// there then, not only that one. Of a closed Swap everything has to be, and cannot: an answer that is still on its way may
+// hold a value that is known no more.
 func (s *Swap) Masks(host string) bool {
 	if s == nil {
 		return false
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	if s.closed {
+		return true
+	}
 	for _, e := range s.tab.entries {
 		if e.named(host) {
 			return true

@@ -66,6 +66,9 @@ func TestHiddenValues(t *testing.T) {
 		t.Errorf("%v, %v", h, err)
 	}
 	s.Close()
+	if _, err := io.ReadAll(s.Mask(strings.NewReader("vvvvvvvvvv4"))); !s.Masks("a.example") || err == nil || s.MaskHeader(h) == nil || s.MaskText("vvvvvvvvvv4") != "" {
+		t.Error("an answer that comes after the end passes unmasked")
+	}
 	if err := s.Hide("token", Value("vvvvvvvvvv5"), "a.example"); rung.KindOf(err) != rung.KindConflict {
 		t.Errorf("after the end: %v", err)
 	}
