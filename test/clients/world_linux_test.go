@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/big"
@@ -64,7 +65,7 @@ func names() map[string][]string {
 // enter runs the calling test once more in a network namespace of its own.
 func enter(t *testing.T) {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", "15m")
+	cmd := exec.Command("/proc/self/exe", "-test.run", only(t), "-test.v", "-test.timeout", "15m")
 	cmd.Env = append(os.Environ(), inWorld+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGTERM}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr // as it comes: a run that hangs shows where
@@ -199,27 +200,22 @@ type connKey struct{}
 // webServer serves HTTPS and HTTP on both addresses.
 func webServer(t *testing.T, leaf tls.Certificate, repositories string) {
 	t.Helper()
-	s := &http.Server{
-		Handler: handler(repositories), ReadHeaderTimeout: time.Minute,
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{leaf}, MinVersion: tls.VersionTLS12},
-	}
-	s.ConnContext = connections()
-	for _, a := range []string{web4, web6} {
-		for _, port := range []uint16{443, 80} {
+	for _, port := range []uint16{443, 80} {
+		s := &http.Server{Handler: handler(repositories), ReadHeaderTimeout: time.Minute, ConnContext: connections()}
+		serve := s.Serve
+		if port == 443 {
+			s.TLSConfig = &tls.Config{Certificates: []tls.Certificate{leaf}, MinVersion: tls.VersionTLS12}
+			serve = func(l net.Listener) error { return s.ServeTLS(l, "", "") }
+		}
+		for _, a := range []string{web4, web6} {
 			l, err := net.Listen("tcp", netip.AddrPortFrom(netip.MustParseAddr(a), port).String())
 			if err != nil {
 				t.Fatal(err)
 			}
-			go func() {
-				if port == 443 {
-					_ = s.ServeTLS(l, "", "")
-				} else {
-					_ = s.Serve(l)
-				}
-			}()
+			go func() { _ = serve(l) }()
 		}
+		t.Cleanup(func() { _ = s.Close() })
 	}
-	t.Cleanup(func() { _ = s.Close() })
 }
 
 // noise is n bytes that are the same each time.
@@ -285,3 +281,12 @@ func gitBackend() string {
 }
 
 var connNumber atomic.Int64
+
+// only is what of the calling test is to run, as its caller chose.
+func only(t *testing.T) string {
+	t.Helper()
+	if _, below, ok := strings.Cut(flag.Lookup("test.run").Value.String(), "/"); ok {
+		return "^" + t.Name() + "$/" + below
+	}
+	return "^" + t.Name() + "$"
+}

@@ -214,6 +214,9 @@ func (n *Network) Give(ctx context.Context, t *session.Task) error {
 		text := "nameserver " + tap.GatewayV4().String() + "\noptions edns0 timeout:5 attempts:2\n"
 		n.files = append(n.files, driver.File{Path: "/etc/resolv.conf", Data: []byte(text)})
 	}
+	// Its own name too, which git and others look up: the gate would refuse it, and tell of it.
+	hosts := "127.0.0.1 localhost " + n.id + "\n::1 localhost ip6-localhost ip6-loopback " + n.id + "\n"
+	n.files = append(n.files, driver.File{Path: "/etc/hosts", Data: []byte(hosts)})
 	if len(n.opened.Authority) > 0 || os.Getenv("SSL_CERT_FILE") != "" {
 		bundle, err := n.bundle()
 		if err != nil {
