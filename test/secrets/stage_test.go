@@ -116,7 +116,7 @@ func newHouse(t *testing.T) *house {
 	}
 	h.env = []string{
 		"PATH=" + os.Getenv(dirEnv) + ":" + os.Getenv("PATH"), "HOME=" + dir, "RUNG_STATE_DIR=" + h.file("state"), "RUNG_RUNTIME_DIR=" + h.file("run"),
-		"SSL_CERT_FILE=" + h.file("ca.pem"), "RUNG_GATE_RESOLV_CONF=" + h.file("resolv.conf"), "RUNG_GATE_LINGER=5s",
+		"SSL_CERT_FILE=" + h.file("ca.pem"), "RUNG_GATE_RESOLV_CONF=" + h.file("resolv.conf"), "RUNG_GATE_LINGER=2m", // while its memory is searched; it ends with its directory
 	}
 	return h
 }
