@@ -4,6 +4,7 @@ go 1.26.8
 
 require (
 	connectrpc.com/connect/v2 v2.0.2
+	filippo.io/edwards25519 v1.2.0
 	github.com/alecthomas/kong v1.17.0
 	github.com/elastic/go-seccomp-bpf v1.6.0
 	github.com/evanw/esbuild v0.28.2
