@@ -30,8 +30,9 @@ func afterForkInChild()
 // witness is everything the child needs, made before the fork: it must not allocate.
 type witness struct {
 	steps    []measure.Step
-	buf      []byte
-	fd       int // our pipe
+	buf      []byte  // records on their way: one write tells them all, where each would wake the reader
+	used     uintptr // of buf
+	fd       int     // our pipe
 	switched bool
 	uid, gid uintptr
 }
@@ -50,7 +51,7 @@ func (t *Table) Witness(cred *syscall.Credential) (measure.Measurement, error) {
 	}
 	in := ours(r, "witness")
 	defer in.Close()
-	wit := &witness{steps: measure.Steps(), buf: make([]byte, measure.RecordHead+measure.WitnessBuffer), fd: w}
+	wit := &witness{steps: measure.Steps(), buf: make([]byte, witnessRecords), fd: w}
 	if cred != nil {
 		wit.switched, wit.uid, wit.gid = true, uintptr(cred.Uid), uintptr(cred.Gid)
 	}
@@ -72,7 +73,11 @@ func (t *Table) Witness(cred *syscall.Credential) (measure.Measurement, error) {
 	return measure.Witnessed(out), nil
 }
 
-const maxTestimony = 1 << 20
+const (
+	maxTestimony = 1 << 20
+	// witnessRecords holds what a witness has to say, as a rule, and any one record at least.
+	witnessRecords = 2 * (measure.RecordHead + measure.WitnessBuffer)
+)
 
 // fork runs on the forking thread.
 func (w *witness) fork() (int, error) {
@@ -118,59 +123,119 @@ func (w *witness) testify() {
 			_, _, errno = syscall.RawSyscall(unix.SYS_SETUID, w.uid, 0, 0)
 		}
 	}
-	head := uintptr(unsafe.Pointer(unsafe.SliceData(w.buf)))
-	body := head + measure.RecordHead
 	if errno != 0 {
 		*(*uint32)(unsafe.Pointer(unsafe.SliceData(w.buf))) = uint32(errno)
-		syscall.RawSyscall(syscall.SYS_WRITE, uintptr(w.fd), head, 4)
+		w.used = 4
+		w.flush()
 		return
 	}
+	var last, size uintptr // where the previous result begins, and its length
 	for i := range w.steps {
 		s := &w.steps[i]
-		var n, fd uintptr
-		switch {
-		case s.File != nil:
-			const at = ^uintptr(99) // AT_FDCWD, -100
-			fd, _, errno = syscall.RawSyscall6(unix.SYS_OPENAT, at, uintptr(unsafe.Pointer(s.File)), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0, 0, 0)
-			if errno == 0 {
-				for n < measure.WitnessBuffer {
-					var k uintptr
-					k, _, errno = syscall.RawSyscall(syscall.SYS_READ, fd, body+n, measure.WitnessBuffer-n)
-					if errno != 0 || k == 0 {
-						break
-					}
-					n += k
-				}
-				syscall.RawSyscall(syscall.SYS_CLOSE, fd, 0, 0)
-			}
-		case s.Link != nil:
-			const at = ^uintptr(99)
-			n, _, errno = syscall.RawSyscall6(unix.SYS_READLINKAT, at, uintptr(unsafe.Pointer(s.Link)), body, 256, 0, 0)
-		default:
-			a1, a2, a3 := s.A1, s.A2, s.A3
-			switch s.Buffer {
-			case 1:
-				a1 = body
-			case 2:
-				a2 = body
-			}
-			var r uintptr
-			r, _, errno = syscall.RawSyscall6(s.Call, a1, a2, a3, 0, 0, 0)
-			n = s.Size
-			if s.Call == unix.SYS_GETGROUPS {
-				n = r * 4
-			}
-			if s.Buffer == 0 {
-				*(*uint64)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(w.buf)), measure.RecordHead)) = uint64(r)
-				n = 8
-			}
+		if s.SkipMask != 0 && size >= s.SkipAt+8 && *(*uint64)(w.at(last + s.SkipAt))&s.SkipMask != 0 {
+			continue
 		}
+		if w.used > uintptr(len(w.buf))-measure.RecordHead-measure.WitnessBuffer {
+			w.flush()
+		}
+		last = w.used + measure.RecordHead
+		n, errno := w.step(s, w.at(last))
 		if errno != 0 {
 			n = 0
 		}
-		h := (*[2]uint16)(unsafe.Pointer(unsafe.SliceData(w.buf)))
+		h := (*[2]uint16)(w.at(w.used))
 		h[0], h[1] = uint16(i), uint16(errno)
-		*(*uint32)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(w.buf)), 4)) = uint32(n)
-		syscall.RawSyscall(syscall.SYS_WRITE, uintptr(w.fd), head, measure.RecordHead+n)
+		*(*uint32)(w.at(w.used + 4)) = uint32(n)
+		w.used, size = last+n, n
 	}
+	w.flush()
+}
+
+// at is a place in the buffer.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (w *witness) at(offset uintptr) unsafe.Pointer {
+	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(w.buf)), offset)
+}
+
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (w *witness) flush() {
+	syscall.RawSyscall(syscall.SYS_WRITE, uintptr(w.fd), uintptr(w.at(0)), w.used)
+	w.used = 0
+}
+
+// step does one step and returns the length of its result, which is at body.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (w *witness) step(s *measure.Step, body unsafe.Pointer) (n uintptr, errno syscall.Errno) {
+	const at = ^uintptr(99) // AT_FDCWD, -100
+	switch {
+	case s.File != nil:
+		return w.read(s.File, uintptr(body))
+	case s.Link != nil:
+		n, _, errno = syscall.RawSyscall6(unix.SYS_READLINKAT, at, uintptr(unsafe.Pointer(s.Link)), uintptr(body), 256, 0, 0)
+		return n, errno
+	case s.Count > 0:
+		a1, a2 := s.A1, s.A2
+		for n = 0; n < s.Count; n++ {
+			if s.Vary == 1 {
+				a1 = n
+			} else {
+				a2 = n
+			}
+			r, _, errno := syscall.RawSyscall(s.Call, a1, a2, s.A3)
+			if errno != 0 {
+				r = measure.WitnessRefused | uintptr(errno)
+			}
+			*(*byte)(unsafe.Add(body, n)) = byte(r)
+		}
+		return n, 0
+	}
+	a1, a2 := s.A1, s.A2
+	switch s.Buffer {
+	case 1:
+		a1 = uintptr(body)
+	case 2:
+		a2 = uintptr(body)
+	}
+	r, _, errno := syscall.RawSyscall(s.Call, a1, a2, s.A3)
+	switch {
+	case s.Buffer == 0:
+		*(*uint64)(body) = uint64(r)
+		return 8, errno
+	case s.Call == unix.SYS_GETGROUPS:
+		return r * 4, errno
+	}
+	return s.Size, errno
+}
+
+// read reads a file to its end or up to a full buffer.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (w *witness) read(file *byte, body uintptr) (n uintptr, errno syscall.Errno) {
+	const at = ^uintptr(99)
+	fd, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT, at, uintptr(unsafe.Pointer(file)), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	for n < measure.WitnessBuffer {
+		k, _, e := syscall.RawSyscall(syscall.SYS_READ, fd, body+n, measure.WitnessBuffer-n)
+		if errno = e; errno != 0 {
+			break
+		}
+		n += k
+		if k < measure.WitnessRead {
+			break
+		}
+	}
+	syscall.RawSyscall(syscall.SYS_CLOSE, fd, 0, 0)
+	return n, errno
 }
