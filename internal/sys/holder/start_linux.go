@@ -99,7 +99,7 @@ const unmapped = "RUNG_HOLDER_UNMAPPED"
 // holder go on: it executes itself again, since a program started by an unmapped id has no capabilities.
 func (l *Link) mapIDs(order Order) error {
 	var err error
-	if pid := l.seed.cmd.Process.Pid; len(order.UIDs) == 1 {
+	if pid := l.seed.holder.PID; len(order.UIDs) == 1 {
 		err = userns.MapSelf(pid, 0, 0)
 	} else {
 		err = userns.NewIDMap(context.Background(), pid, order.UIDs, order.GIDs)
@@ -216,7 +216,7 @@ func (l *Link) PID() int {
 	if l.seed == nil {
 		return 0
 	}
-	return l.seed.cmd.Process.Pid
+	return l.seed.holder.PID
 }
 
 // Wait blocks until the sandbox has ended; a holder that went without a word was killed.
