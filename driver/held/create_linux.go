@@ -63,7 +63,9 @@ func (h Host) Create(ctx context.Context, name string, spec driver.Spec, plan fu
 		order.DropUID = firstHolderID + site.Slot
 	}
 	req := holder.Request{Order: order, Keep: keep, Events: forward(spec.Events)}
-	req.Seed = h.Seed
+	if h.Seed != nil {
+		req.Seed = h.Seed()
+	}
 	req.Prepare = func(ctx context.Context) (holder.Prepared, error) { return in.prepare(ctx, spec, p, store, &u) }
 	if in.link, err = holder.Start(ctx, req); err != nil {
 		return nil, err

@@ -31,8 +31,8 @@ type instance struct {
 	measured []byte
 	// spare is the connection of that answer until somebody dials
 	spare atomic.Pointer[spare]
-	box      *lock.Sandbox // nil once the holder has the locks, and when adopted
-	slot     *os.File      // the same
+	box   *lock.Sandbox // nil once the holder has the locks, and when adopted
+	slot  *os.File      // the same
 
 	mu   sync.Mutex // held by Destroy
 	gone bool       // guarded by mu
