@@ -236,8 +236,12 @@ func drop(uid int) error {
 	if uid == 0 {
 		return nil
 	}
-	err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(uid, uid, uid), syscall.Setresuid(uid, uid, uid))
-	if err != nil {
+	// Each call stops all threads until each has done it. What the process was started without is not given up again.
+	groups, err := syscall.Getgroups()
+	if err == nil && len(groups) > 0 {
+		err = syscall.Setgroups(nil)
+	}
+	if err = errors.Join(err, syscall.Setresgid(uid, uid, uid), syscall.Setresuid(uid, uid, uid)); err != nil {
 		return rung.Errorf(rung.KindInternal, "holder: drop privileges: %w", err)
 	}
 	_, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)

@@ -81,6 +81,10 @@ func sow(namespaces, user bool) (*Seed, error) {
 	if namespaces {
 		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 		cmd.Env = append(cmd.Env, settled+"=1")
+		if !user && os.Geteuid() == 0 {
+			// It gives up its groups later anyway (see drop), which is cheaper before it has threads.
+			cmd.SysProcAttr.Credential = &syscall.Credential{Gid: uint32(os.Getegid())}
+		}
 	}
 	if user {
 		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
