@@ -4,10 +4,8 @@ package proc
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -27,78 +25,61 @@ func afterFork()
 //go:linkname afterForkInChild syscall.runtime_AfterForkInChild
 func afterForkInChild()
 
-// witness is everything the child needs, made before the fork: it must not allocate.
+// witness is everything the child needs, made before the fork: it must not allocate. Both processes see it.
 type witness struct {
 	steps    []measure.Step
-	buf      []byte  // records on their way: one write tells them all, where each would wake the reader
-	used     uintptr // of buf
-	fd       int     // our pipe
+	buf      []byte        // the records
+	used     uintptr       // of buf
+	refused  syscall.Errno // why it could not become the user
 	switched bool
 	uid, gid uintptr
 }
 
-// witnessTimeout bounds a witness; it does some four hundred system calls.
-const witnessTimeout = 5 * time.Second
+// witnessBuffer holds the most that a witness may have to say: its files in full, and little else.
+const witnessBuffer = 10 * (measure.RecordHead + measure.WitnessBuffer)
 
 // Witness forks a process as user processes are forked, has it become the user, and returns what it found out about itself
 // (see package measure). It is a process like those that follow, from the same thread, with the same calls, but for the
-// exec, which with an empty bounding set and no_new_privs can add nothing.
+// exec, which with an empty bounding set and no_new_privs can add nothing. It does some four hundred system calls on files
+// of the kernel's, during which this program stands still; the client, which waits for the answer, bounds that.
 func (t *Table) Witness(cred *syscall.Credential) (measure.Measurement, error) {
-	var m measure.Measurement
-	r, w, err := makePipe()
-	if err != nil {
-		return m, err
-	}
-	in := ours(r, "witness")
-	defer in.Close()
-	wit := &witness{steps: measure.Steps(), buf: make([]byte, witnessRecords), fd: w}
+	wit := &witness{steps: measure.Steps(), buf: make([]byte, witnessBuffer)}
 	if cred != nil {
 		wit.switched, wit.uid, wit.gid = true, uintptr(cred.Uid), uintptr(cred.Gid)
 	}
-	_, err = t.reap.start(func() (int, error) { return t.cfg.Forker.witness(wit) }, func(syscall.WaitStatus) {})
-	unix.Close(w)
+	_, err := t.reap.start(func() (int, error) { return t.cfg.Forker.witness(wit) }, func(syscall.WaitStatus) {})
 	if err != nil {
-		return m, fmt.Errorf("fork a witness: %w", err)
+		return measure.Measurement{}, fmt.Errorf("fork a witness: %w", err)
 	}
-	if err := in.SetReadDeadline(time.Now().Add(witnessTimeout)); err != nil {
-		return m, err
+	if wit.refused != 0 {
+		return measure.Measurement{}, &os.SyscallError{Syscall: "become the user", Err: wit.refused}
 	}
-	out, err := io.ReadAll(io.LimitReader(in, maxTestimony))
-	if err != nil {
-		return m, fmt.Errorf("hear the witness: %w", err)
-	}
-	if len(out) == 4 {
-		return m, &os.SyscallError{Syscall: "become the user", Err: syscall.Errno(*(*uint32)(unsafe.Pointer(unsafe.SliceData(out))))}
-	}
-	return measure.Witnessed(out), nil
+	return measure.Witnessed(wit.buf[:wit.used]), nil
 }
-
-const (
-	maxTestimony = 1 << 20
-	// witnessRecords holds what a witness has to say, as a rule, and any one record at least.
-	witnessRecords = 2 * (measure.RecordHead + measure.WitnessBuffer)
-)
 
 // fork runs on the forking thread.
 func (w *witness) fork() (int, error) {
 	syscall.ForkLock.Lock()
 	defer syscall.ForkLock.Unlock()
-	pid, errno := w.clone()
-	if errno != 0 {
-		return 0, errno
+	r := w.clone()
+	if errno := -int(r); errno > 0 && errno < 4096 {
+		return 0, syscall.Errno(errno)
 	}
-	return int(pid), nil
+	return int(r), nil
 }
 
+// clone returns in the parent only, when the child has ended. What the parent uses after the fork must not be on the stack:
+// the child has been there.
+//
 //go:noinline
 //go:norace
 //go:nocheckptr
-func (w *witness) clone() (uintptr, syscall.Errno) {
+func (w *witness) clone() uintptr {
 	beforeFork()
-	pid, _, errno := syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
-	if errno != 0 || pid != 0 {
+	r := rawVfork(witnessFlags | uintptr(syscall.SIGCHLD))
+	if r != 0 {
 		afterFork()
-		return pid, errno
+		return r
 	}
 	// The child: no allocation, no lock, no stack growth, only bare system calls.
 	afterForkInChild()
@@ -123,10 +104,7 @@ func (w *witness) testify() {
 			_, _, errno = syscall.RawSyscall(unix.SYS_SETUID, w.uid, 0, 0)
 		}
 	}
-	if errno != 0 {
-		*(*uint32)(unsafe.Pointer(unsafe.SliceData(w.buf))) = uint32(errno)
-		w.used = 4
-		w.flush()
+	if w.refused = errno; errno != 0 {
 		return
 	}
 	var last, size uintptr // where the previous result begins, and its length
@@ -136,7 +114,7 @@ func (w *witness) testify() {
 			continue
 		}
 		if w.used > uintptr(len(w.buf))-measure.RecordHead-measure.WitnessBuffer {
-			w.flush()
+			return // steps that are missing are fields that were not measured
 		}
 		last = w.used + measure.RecordHead
 		n, errno := w.step(s, w.at(last))
@@ -148,7 +126,6 @@ func (w *witness) testify() {
 		*(*uint32)(w.at(w.used + 4)) = uint32(n)
 		w.used, size = last+n, n
 	}
-	w.flush()
 }
 
 // at is a place in the buffer.
@@ -158,14 +135,6 @@ func (w *witness) testify() {
 //go:nocheckptr
 func (w *witness) at(offset uintptr) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(w.buf)), offset)
-}
-
-//go:nosplit
-//go:norace
-//go:nocheckptr
-func (w *witness) flush() {
-	syscall.RawSyscall(syscall.SYS_WRITE, uintptr(w.fd), uintptr(w.at(0)), w.used)
-	w.used = 0
 }
 
 // step does one step and returns the length of its result, which is at body.
