@@ -1,8 +1,8 @@
 package holder
 
 import (
+	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"net"
 	"os"
@@ -147,10 +147,10 @@ func waitError(ctx context.Context, what string) error {
 // read takes the holder's messages until its end.
 func (l *Link) read() {
 	defer close(l.gone)
-	dec := json.NewDecoder(l.life.conn)
+	lines := bufio.NewReader(l.life.conn)
 	for {
-		var m message
-		if dec.Decode(&m) != nil {
+		m, err := receive(lines)
+		if err != nil {
 			return
 		}
 		switch {
@@ -239,7 +239,7 @@ func (l *Link) Wait(ctx context.Context) (Ended, error) {
 func (l *Link) Destroy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	l.life.send(message{Op: "destroy"})
+	l.life.send(message{Op: opDestroy})
 	select {
 	case <-l.gone:
 	case <-time.After(2 * time.Second):
