@@ -5,6 +5,7 @@ go 1.26.8
 require (
 	connectrpc.com/connect/v2 v2.0.2
 	filippo.io/age v1.3.2
+	filippo.io/edwards25519 v1.2.0
 	github.com/alecthomas/kong v1.17.0
 	github.com/aws/aws-sdk-go-v2 v1.48.0
 	github.com/elastic/go-seccomp-bpf v1.6.0

@@ -20,16 +20,22 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/api/wire"
 )
 
-// Guest is one rung-guest. It may be used by several goroutines at once; it holds no connection of its own.
+// Guest is one rung-guest. It may be used by several goroutines at once. It keeps at most one connection from one call to
+// the next, since each is a goroutine or two in three processes; Close ends it.
 type Guest struct {
 	// Dial opens a connection to the guest. The client bounds it with the context of the call.
 	Dial func(ctx context.Context) (net.Conn, error)
+
+	mu   sync.Mutex
+	idle *idle // guarded by mu
 }
 
 // New returns the guest that dial reaches.
@@ -41,6 +47,62 @@ const (
 	// maxAnswer caps the body of an answer that is held in memory.
 	maxAnswer = 32 << 20
 )
+
+// idle is a connection whose last answer was read to its end.
+type idle struct {
+	conn  net.Conn
+	br    *bufio.Reader
+	since time.Time
+}
+
+// maxIdle is how long a connection may wait for its next call: less than the guest's own patience, so that no request is
+// sent to somebody who has just hung up.
+const maxIdle = 30 * time.Second
+
+// Close ends the connection that waits for another call, if there is one. The guest may be used again.
+func (g *Guest) Close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.idle != nil {
+		g.idle.conn.Close()
+		g.idle = nil
+	}
+}
+
+// connect takes the connection that waits, or opens one.
+func (g *Guest) connect(ctx context.Context) (net.Conn, *bufio.Reader, error) {
+	g.mu.Lock()
+	waiting := g.idle
+	g.idle = nil
+	g.mu.Unlock()
+	if waiting != nil && time.Since(waiting.since) < maxIdle {
+		return waiting.conn, waiting.br, nil
+	}
+	if waiting != nil {
+		waiting.conn.Close()
+	}
+	conn, err := g.Dial(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("dial guest: %w", err)
+	}
+	return conn, bufio.NewReaderSize(conn, 64<<10), nil
+}
+
+// keep lets the connection of a call that is done wait for another, unless one waits already.
+func (g *Guest) keep(e *exchange) {
+	whole := e.body.Done() && e.br.Buffered() == 0 && !strings.EqualFold(e.header.Get("Connection"), "close")
+	if !e.stop() || !whole {
+		e.conn.Close()
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.idle != nil {
+		e.conn.Close()
+		return
+	}
+	g.idle = &idle{e.conn, e.br, time.Now()}
+}
 
 // Health asks whether the guest answers.
 func (g *Guest) Health(ctx context.Context) error {
@@ -61,6 +123,7 @@ type request struct {
 	header       []wire.Field
 	body         []byte
 	stream       io.Reader
+	last         bool // the connection is not used again; so with every stream
 }
 
 // exchange is a connection with an answer under way. Its context's end ends the connection.
@@ -98,21 +161,44 @@ func explain(ctx context.Context, err error) error {
 	return rung.Errorf(rung.KindUnavailable, "guest: %w", err)
 }
 
-// do sends a request and reads the head of its answer.
+// do sends a request and reads the head of its answer. A connection that ends without a word of an answer, as one may that
+// has been kept too long, is replaced by a new one, once.
 func (g *Guest) do(ctx context.Context, r request) (*exchange, error) {
-	conn, err := g.Dial(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("dial guest: %w", err)
+	e, err := g.try(ctx, r)
+	if err != nil && r.stream == nil && ctx.Err() == nil && unheard(err) {
+		g.Close()
+		e, err = g.try(ctx, r)
 	}
-	e := &exchange{conn: conn, br: bufio.NewReaderSize(conn, 64<<10), ctx: ctx}
-	e.stop = context.AfterFunc(ctx, func() { conn.Close() })
-	if err := e.roundTrip(r); err != nil {
-		e.close()
-		return nil, e.explain(err)
+	if err != nil {
+		return nil, err
 	}
 	if e.status < 200 || e.status > 299 {
 		defer e.close()
 		return nil, e.failure()
+	}
+	return e, nil
+}
+
+// unheard reports whether the connection ended before the guest said anything.
+func unheard(err error) bool {
+	for _, cut := range []error{syscall.EPIPE, syscall.ECONNRESET, io.ErrClosedPipe} {
+		if errors.Is(err, cut) {
+			return true
+		}
+	}
+	return errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+func (g *Guest) try(ctx context.Context, r request) (*exchange, error) {
+	conn, br, err := g.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e := &exchange{conn: conn, br: br, ctx: ctx}
+	e.stop = context.AfterFunc(ctx, func() { conn.Close() })
+	if err := e.roundTrip(r); err != nil {
+		e.close()
+		return nil, e.explain(err)
 	}
 	return e, nil
 }
@@ -155,7 +241,10 @@ func (e *exchange) send(r request) error {
 	buf = append(buf, r.method...)
 	buf = append(buf, ' ')
 	buf = append(buf, r.path...)
-	buf = append(buf, " HTTP/1.1\r\nHost: guest\r\nConnection: close\r\n"...)
+	buf = append(buf, " HTTP/1.1\r\nHost: guest\r\n"...)
+	if r.last {
+		buf = append(buf, "Connection: close\r\n"...)
+	}
 	field := func(name, value string) {
 		buf = append(buf, name...)
 		buf = append(buf, ": "...)
@@ -213,11 +302,12 @@ func (g *Guest) fetch(ctx context.Context, r request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer e.close()
 	body, err := e.all()
 	if err != nil {
+		defer e.close()
 		return nil, e.explain(err)
 	}
+	g.keep(e)
 	return body, nil
 }
 

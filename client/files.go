@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"io/fs"
@@ -57,7 +58,7 @@ type Info struct {
 
 // Open opens a regular file for reading. The context bounds the whole read.
 func (f *Files) Open(ctx context.Context, name string) (io.ReadCloser, error) {
-	e, err := f.g.do(ctx, request{method: "GET", path: filePath(name), user: f.user, header: f.header()})
+	e, err := f.g.do(ctx, request{method: "GET", path: filePath(name), user: f.user, header: f.header(), last: true})
 	if err != nil {
 		return nil, err
 	}
@@ -87,18 +88,27 @@ func (f *Files) Create(ctx context.Context, name string, r io.Reader, mode fs.Fi
 	if mode != 0 {
 		header = append(header, wire.Field{Name: wire.HeaderMode, Value: strconv.FormatUint(uint64(mode.Perm()), 8)})
 	}
-	e, err := f.g.do(ctx, request{
-		method: "POST", path: filePath(name), kind: "application/octet-stream", user: f.user, header: header, stream: r,
-	})
+	req := request{method: "POST", path: filePath(name), kind: "application/octet-stream", user: f.user, header: header}
+	if b, ok := r.(*bytes.Reader); ok && b.Len() <= maxWhole {
+		req.body = make([]byte, b.Len())
+		_, _ = io.ReadFull(b, req.body) // it has them
+	} else {
+		req.stream, req.last = r, true // the guest may answer while we are still sending
+	}
+	e, err := f.g.do(ctx, req)
 	if err != nil {
 		return err
 	}
-	defer e.close()
 	if _, err := e.all(); err != nil {
+		defer e.close()
 		return e.explain(err)
 	}
+	f.g.keep(e)
 	return nil
 }
+
+// maxWhole is up to how much content that is in memory anyway is sent in one piece.
+const maxWhole = 1 << 20
 
 func filePath(name string) string { return "/files?path=" + url.QueryEscape(name) }
 

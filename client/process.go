@@ -115,7 +115,7 @@ func (g *Guest) follow(ctx context.Context, method, user string, req any, header
 	var err error
 	p.e, err = g.do(ctx, request{
 		method: "POST", path: method, kind: "application/connect+json", user: user, header: header,
-		body: wire.AppendEnvelope(nil, 0, wire.Marshal(req)),
+		body: wire.AppendEnvelope(nil, 0, wire.Marshal(req)), last: true,
 	})
 	if err != nil {
 		cancel()

@@ -76,7 +76,7 @@ func openHost(a *app) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &host{Host: held.Host{StateDir: state, RuntimeDir: runtime, Guest: held.FindProgram("rung-guest"), Seed: a.seed()}}
+	h := &host{Host: held.Host{StateDir: state, RuntimeDir: runtime, Guest: held.FindProgram("rung-guest"), Seed: a.seed}}
 	if err := os.MkdirAll(state, 0o755); err != nil {
 		return nil, rung.Errorf(rung.KindUnavailable, "state directory: %w", err).WithHint("set RUNG_STATE_DIR to a directory you can write to")
 	}

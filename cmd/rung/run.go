@@ -227,14 +227,19 @@ func (a *app) dashed(positional []string) bool {
 	return before >= 0 && a.args[before] == "--"
 }
 
-// stdinOf returns the command's standard input: ours, unless it was the program's source.
+// stdinOf returns the command's standard input: ours, unless it was the program's source. The null device is no input: the
+// command gets its own.
 func stdinOf(in io.Reader) io.Reader {
 	f, ok := in.(*os.File)
 	if !ok {
 		return in
 	}
-	if _, err := f.Stat(); err != nil {
+	st, err := f.Stat()
+	if err != nil {
 		return nil // closed before we started
+	}
+	if null, err := os.Stat(os.DevNull); err == nil && os.SameFile(st, null) {
+		return nil
 	}
 	return f
 }

@@ -70,7 +70,9 @@ func (h Host) Create(ctx context.Context, name string, spec driver.Spec, plan fu
 		order.Link, keep = p.Link, append(keep, spec.Link.Gate)
 	}
 	req := holder.Request{Order: order, Keep: keep, Events: forward(spec.Events)}
-	req.Seed = h.Seed
+	if h.Seed != nil {
+		req.Seed = h.Seed()
+	}
 	req.Prepare = func(ctx context.Context) (holder.Prepared, error) { return in.prepare(ctx, spec, p, store, &u) }
 	if in.link, err = holder.Start(ctx, req); err != nil {
 		return nil, err
@@ -271,38 +273,44 @@ func (in *instance) health(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	in.measured, err = get(conn, "/rung/v1/measure")
-	return err
+	last := false
+	in.measured, last, err = get(conn, "/rung/v1/measure")
+	if !stop() || err != nil || last {
+		conn.Close()
+		return err
+	}
+	in.spare.Store(&spare{conn, time.Now()})
+	return nil
 }
 
 // maxAnswer bounds the guest's answer; a measurement is a few KiB.
 const maxAnswer = 256 << 10
 
-// get asks for one path with a minimal request and takes the body of a plain answer with a length: a full HTTP client would
-// cost more than the answer. No user code has run, but a guest that answers anything else is refused all the same.
-func get(conn net.Conn, path string) ([]byte, error) {
-	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: guest\r\nConnection: close\r\n\r\n"); err != nil {
-		return nil, err
+// get asks for one path with a minimal request and takes the body of a plain answer with a length, and whether it is the
+// connection's last: a full HTTP client would cost more than the answer. No user code has run, but a guest that answers anything else is refused all the same.
+func get(conn net.Conn, path string) (body []byte, last bool, err error) {
+	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: guest\r\n\r\n"); err != nil {
+		return nil, false, err
 	}
 	r := textproto.NewReader(bufio.NewReader(io.LimitReader(conn, maxAnswer)))
 	status, err := r.ReadLine()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	header, err := r.ReadMIMEHeader()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	size, err := strconv.ParseUint(header.Get("Content-Length"), 10, 31)
 	if err != nil || size > maxAnswer || !strings.HasPrefix(status, "HTTP/1.1 200") {
-		return nil, rung.Errorf(rung.KindInternal, "unexpected answer %q to %s", status, path)
+		return nil, false, rung.Errorf(rung.KindInternal, "unexpected answer %q to %s", status, path)
 	}
-	body := make([]byte, size)
-	_, err = io.ReadFull(r.R, body)
-	return body, err
+	body = make([]byte, size)
+	if _, err = io.ReadFull(r.R, body); err == nil && r.R.Buffered() > 0 {
+		err = rung.Errorf(rung.KindInternal, "more than one answer to %s", path)
+	}
+	return body, strings.EqualFold(header.Get("Connection"), "close"), err
 }
 
 func firstLines(s string) string {

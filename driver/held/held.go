@@ -17,8 +17,9 @@ type Host struct {
 	StateDir   string // survives reboots: templates, blank disks, keys, records
 	RuntimeDir string // does not: live sandboxes, id slots
 	Guest      string // the rung-guest program
-	// Seed is a holder that was started ahead, for the first sandbox that can use it; nil if none was.
-	Seed *holder.Seed
+	// Seed waits for the start of a holder that is being started ahead, for the first sandbox that can use it, and returns it,
+	// nil if that failed; it is nil itself if none is.
+	Seed func() *holder.Seed
 }
 
 // Ids inside a sandbox, the same in every template (see internal/image).

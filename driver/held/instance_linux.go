@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rung-dev/rung"
@@ -28,8 +29,10 @@ type instance struct {
 	maps    maps
 	// measured is the guest's first answer; nil when adopted
 	measured []byte
-	box      *lock.Sandbox // nil once the holder has the locks, and when adopted
-	slot     *os.File      // the same
+	// spare is the connection of that answer until somebody dials
+	spare atomic.Pointer[spare]
+	box   *lock.Sandbox // nil once the holder has the locks, and when adopted
+	slot  *os.File      // the same
 
 	mu   sync.Mutex // held by Destroy
 	gone bool       // guarded by mu
@@ -41,7 +44,34 @@ func (in *instance) Handle() driver.Handle {
 	return driver.Handle{Driver: in.name, Version: handleVersion, ID: in.id, Dir: in.host.sandbox(in.id)}
 }
 
-func (in *instance) Dial(ctx context.Context) (net.Conn, error) { return in.link.Dial(ctx) }
+// Dial hands out the connection of the guest's first answer, which is as good as new, before it opens others.
+func (in *instance) Dial(ctx context.Context) (net.Conn, error) {
+	if conn := in.takeSpare(); conn != nil {
+		return conn, nil
+	}
+	return in.link.Dial(ctx)
+}
+
+// spare is a connection that waits for its second request.
+type spare struct {
+	net.Conn
+	since time.Time
+}
+
+// maxSpare is how long it is good for: the guest hangs up on its own after two minutes of silence.
+const maxSpare = 30 * time.Second
+
+func (in *instance) takeSpare() net.Conn {
+	s := in.spare.Swap(nil)
+	if s == nil {
+		return nil
+	}
+	if time.Since(s.since) > maxSpare {
+		s.Close()
+		return nil
+	}
+	return s.Conn
+}
 
 func (in *instance) Wait(ctx context.Context) (driver.End, error) {
 	e, err := in.link.Wait(ctx)
@@ -65,6 +95,9 @@ func (in *instance) Destroy(ctx context.Context) error {
 }
 
 func (in *instance) destroy(ctx context.Context) error {
+	if s := in.spare.Swap(nil); s != nil {
+		s.Close()
+	}
 	if err := in.link.Destroy(ctx); err != nil {
 		return err
 	}

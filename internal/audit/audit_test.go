@@ -2,7 +2,6 @@ package audit
 
 import (
 	"bytes"
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -138,7 +137,7 @@ func TestUnknownMembersAreCovered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sig, err := json.Marshal(rung.Signature{Key: k.public, Value: encoding.EncodeToString(ed25519.Sign(k.private, form))})
+	sig, err := json.Marshal(rung.Signature{Key: k.text, Value: encoding.EncodeToString(k.sign(form))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func (s *Store) openLog(make bool) (*log.Log, error) {
 		if err != nil {
 			return nil, err
 		}
-		return k.private, nil
+		return ed25519.NewKeyFromSeed(k.seed), nil
 	})
 	return s.log, nil
 }

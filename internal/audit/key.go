@@ -25,8 +25,9 @@ const (
 var encoding = base64.StdEncoding.Strict()
 
 type key struct {
-	private ed25519.PrivateKey
-	public  string // as in rung.Signature.Key
+	*signer
+	seed []byte
+	text string // the public key as in rung.Signature.Key
 }
 
 // PublicKey returns the key that verifies this store's records, making it on first use.
@@ -35,7 +36,7 @@ func (s *Store) PublicKey() (ed25519.PublicKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return k.private.Public().(ed25519.PublicKey), nil
+	return k.public, nil
 }
 
 // loadKey reads the key once per process. A failure is not remembered, since the next call may find a freed disk.
@@ -79,8 +80,8 @@ func (s *Store) readKey() (*key, error) {
 		return nil, rung.Errorf(rung.KindInternal, "the record key %s is damaged", f.Name()).
 			WithHint("restore it from a backup, or move it away: a new one is made, and old records verify with the old one only")
 	}
-	k := &key{private: ed25519.NewKeyFromSeed(raw)}
-	k.public = encoding.EncodeToString(k.private.Public().(ed25519.PublicKey))
+	k := &key{signer: newSigner(raw), seed: raw}
+	k.text = encoding.EncodeToString(k.public)
 	return k, nil
 }
 

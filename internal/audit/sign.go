@@ -35,7 +35,7 @@ func (s *Store) Sign(rec *rung.Record) error {
 	if err != nil {
 		return err
 	}
-	rec.Signature = &rung.Signature{Key: k.public, Value: encoding.EncodeToString(ed25519.Sign(k.private, signed))}
+	rec.Signature = &rung.Signature{Key: k.text, Value: encoding.EncodeToString(k.sign(signed))}
 	return nil
 }
 

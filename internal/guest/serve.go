@@ -32,7 +32,8 @@ const grace = 2 * time.Second
 // PID 1 the end of the program then ends everything else.
 func Serve(c *Config) error {
 	debug.SetTraceback("single") // what ends up in an error text must start with the reason
-	// User ids of single threads change (see ident.As), never the main thread's: it is what the kernel shows of a program.
+	// User ids of single threads change (see ident.As), never the main thread's: it is what the kernel shows of a program. It
+	// is the thread that forks (see proc.Forker).
 	runtime.LockOSThread()
 	if err := harden.Descriptors(); err != nil {
 		return err
@@ -46,9 +47,10 @@ func Serve(c *Config) error {
 		report = &done
 	}
 	score := proc.OpenScoreAdj()
-	forker, err := forkerFor(c)
-	if err != nil {
-		return err
+	if c.DropCaps {
+		if err := drop(); err != nil {
+			return err
+		}
 	}
 	unix.Umask(0o022)
 	if !c.Init {
@@ -63,6 +65,7 @@ func Serve(c *Config) error {
 	if err != nil {
 		return err
 	}
+	forker := proc.NewForker()
 	s := &server{cfg: c, files: files, confined: report, procs: proc.NewTable(proc.Config{Output: c.Output, Init: c.Init, OOM: score, Forker: forker})}
 	s.measure.start(s)
 	if c.Spare {
@@ -71,7 +74,13 @@ func Serve(c *Config) error {
 	http := &http1.Server{Handler: s.handle}
 	ended := make(chan error, 1)
 	go func() { ended <- http.Serve(ln) }()
-	return s.wait(ended)
+	stop := make(chan struct{})
+	go func() {
+		defer close(stop)
+		err = s.wait(ended)
+	}()
+	forker.Run(stop)
+	return err
 }
 
 // spare is how many threads are made ahead: what streaming, signals and the end of processes need at once.
@@ -92,17 +101,11 @@ func spareThreads() {
 	}
 }
 
-// forkerFor starts the thread that will fork user processes, and gives up what the program must not keep: first that
-// thread's bounding set, then on all threads the capability to change it.
-func forkerFor(c *Config) (*proc.Forker, error) {
-	if !c.DropCaps {
-		return proc.NewForker(nil)
-	}
-	forker, err := proc.NewForker(harden.EmptyBounding)
-	if err != nil {
-		return nil, err
-	}
-	return forker, errors.Join(harden.Private(), harden.Drop())
+// drop gives up what the program must not keep: on the calling thread, which is the one that will fork, the bounding set,
+// and then on all threads the capability to change it. It comes early: there are only two or three threads yet, and each
+// that is made later is born without.
+func drop() error {
+	return errors.Join(harden.EmptyBounding(), harden.Private(), harden.Drop())
 }
 
 // wait ends the program in order.

@@ -45,6 +45,9 @@ func (r *run) do(ctx context.Context) error {
 	if r.inst == nil {
 		return err
 	}
+	if r.guest != nil {
+		r.guest.Close()
+	}
 	ending := time.Now()
 	destroyed := r.inst.Destroy(context.WithoutCancel(ctx))
 	r.rec.Timings.Destroy = millis(ending)

@@ -2,10 +2,7 @@
 
 package proc
 
-import (
-	"runtime"
-	"syscall"
-)
+import "syscall"
 
 // Forker is the one thread that forks: a process inherits its capability sets from the thread that forks it, and this
 // thread's were emptied before it was let near a request. It sends the signals too: under Landlock each thread of this
@@ -13,25 +10,18 @@ import (
 // Documentation/userspace-api/landlock.rst, "IPC scoping").
 type Forker struct{ jobs chan func() }
 
-// NewForker starts the thread and runs prepare on it; nil prepares nothing. The thread lives as long as the program.
-func NewForker(prepare func() error) (*Forker, error) {
-	f := &Forker{jobs: make(chan func())}
-	ready := make(chan error, 1)
-	go f.run(prepare, ready)
-	return f, <-ready
-}
+// NewForker returns a forker; its thread is the one that calls Run.
+func NewForker() *Forker { return &Forker{jobs: make(chan func())} }
 
-func (f *Forker) run(prepare func() error, ready chan<- error) {
-	runtime.LockOSThread() // never unlocked
-	if prepare != nil {
-		if err := prepare(); err != nil {
-			ready <- err
+// Run makes the calling thread the one that forks, until stop is closed. The caller's goroutine must be locked to it.
+func (f *Forker) Run(stop <-chan struct{}) {
+	for {
+		select {
+		case job := <-f.jobs:
+			job()
+		case <-stop:
 			return
 		}
-	}
-	ready <- nil
-	for job := range f.jobs {
-		job()
 	}
 }
 

@@ -18,18 +18,21 @@ import (
 // version 2 the kernel clones into the group (Linux 5.7). Version 1 has no such call, but a child is born into the groups
 // of the thread that forks it: a thread of ours enters (15 µs each, see JoinPaths), forks, and goes back. Whatever state
 // the caller gave its own thread is therefore not inherited.
-func (g *Group) Start(cmd *exec.Cmd) error {
+func (g *Group) Start(cmd *exec.Cmd) error { return g.StartWith(cmd, cmd.Start) }
+
+// StartWith is Start for somebody who starts what cmd describes in another way.
+func (g *Group) StartWith(cmd *exec.Cmd, start func() error) error {
 	if len(g.dirs) == 0 {
-		return cmd.Start()
+		return start()
 	}
 	if fd := g.FD(); fd >= 0 {
 		if cmd.SysProcAttr == nil {
 			cmd.SysProcAttr = &syscall.SysProcAttr{}
 		}
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, fd
-		return cmd.Start()
+		return start()
 	}
-	return g.Inside(cmd.Start, cmd.SysProcAttr == nil || cmd.SysProcAttr.Pdeathsig == 0)
+	return g.Inside(start, cmd.SysProcAttr == nil || cmd.SysProcAttr.Pdeathsig == 0)
 }
 
 // Inside runs f on a thread that is in the group (version 1 only), so that whatever f forks is born there. The thread

@@ -1,8 +1,8 @@
 package holder
 
 import (
+	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -21,17 +21,20 @@ const maxClients = 128
 type peer struct {
 	mu   sync.Mutex
 	conn net.Conn
-	enc  *json.Encoder
 }
 
-func newPeer(c net.Conn) *peer { return &peer{conn: c, enc: json.NewEncoder(c)} }
+func newPeer(c net.Conn) *peer { return &peer{conn: c} }
 
 // send writes one line; a client that does not read within a second is given up.
 func (p *peer) send(m message) {
+	line, err := m.appendTo(nil)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = p.conn.SetWriteDeadline(time.Now().Add(time.Second))
-	if p.enc.Encode(m) != nil {
+	if err == nil {
+		_, err = p.conn.Write(line)
+	}
+	if err != nil {
 		p.conn.Close() // its reader sees the end and forgets it
 	}
 }
@@ -48,13 +51,13 @@ func (h *held) tell(m message) {
 
 // listenToClient reads a client's requests until it goes; an owner's going is the sandbox's end.
 func (h *held) listenToClient(p *peer, owner bool) {
-	dec := json.NewDecoder(io.LimitReader(p.conn, 1<<20))
+	lines := bufio.NewReaderSize(io.LimitReader(p.conn, 1<<20), 512)
 	for {
-		var m message
-		if err := dec.Decode(&m); err != nil {
+		m, err := receive(lines)
+		if err != nil {
 			break
 		}
-		if m.Op == "destroy" {
+		if m.Op == opDestroy {
 			h.once.Do(func() { close(h.destroy) })
 		}
 	}

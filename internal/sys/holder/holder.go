@@ -101,14 +101,14 @@ type Wall struct {
 	Explain func(output string) error
 }
 
-// message is one line of JSON between holder and client.
+// message is one line between holder and client, see appendTo.
 type message struct {
 	Ready  *ready       `json:"ready,omitempty"`
 	Failed *failure     `json:"failed,omitempty"`
 	Denied *rung.Denied `json:"denied,omitempty"`
 	Notice string       `json:"notice,omitempty"`
 	Ended  *Ended       `json:"ended,omitempty"`
-	Op     string       `json:"op,omitempty"` // client to holder: "destroy"
+	Op     string       `json:"op,omitempty"` // client to holder: opDestroy
 }
 
 type ready struct {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/internal/sys/cgroup"
+	"github.com/rung-dev/rung/internal/sys/child"
 	"github.com/rung-dev/rung/internal/sys/mount"
 	"github.com/rung-dev/rung/internal/sys/mux"
 )
@@ -57,7 +57,7 @@ func becomeMapped() {
 type held struct {
 	order   Order
 	life    *peer
-	cmd     *exec.Cmd
+	runtime *child.Child
 	guest   *mux.Session
 	tail    *tail
 	group   *cgroup.Group // nil without limits
@@ -154,8 +154,9 @@ func (h *held) join() error {
 	if !h.order.HideV2 {
 		return nil
 	}
-	// Only this namespace's copy goes; the host keeps its mount.
-	if err := unix.Unmount("/sys/fs/cgroup/unified", unix.MNT_DETACH); err == nil {
+	// In this namespace only; the host keeps its mount. Covering it is a tenth of the price of an unmount, which waits until
+	// every processor has noticed. What shows there instead does not matter, as long as it is not a cgroup v2 file system.
+	if err := mount.BindRO(h.order.Dir, "/sys/fs/cgroup/unified", mount.BindOptions{Noexec: true}); err == nil {
 		return nil
 	}
 	if err := mount.Tmpfs("/sys/fs/cgroup", mount.TmpfsOptions{Size: 4096, Inodes: 8}); err != nil {
@@ -194,19 +195,26 @@ func loopback() error {
 	return nil
 }
 
-// launch starts the runtime, inside the sandbox's control group.
-func (h *held) launch(wall *Wall) error {
-	h.cmd = wall.Cmd
-	if h.cmd.Stdout == nil {
-		h.cmd.Stdout, h.cmd.Stderr = h.tail, h.tail
-		h.cmd.WaitDelay = 100 * time.Millisecond
+// launch starts the runtime, inside the sandbox's control group. What it writes goes to the tail, unless it has files.
+func (h *held) launch(wall *Wall) (err error) {
+	cmd := wall.Cmd
+	if cmd.Stdout == nil {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return rung.Errorf(rung.KindInternal, "start %s: %w", cmd.Path, err)
+		}
+		defer w.Close()
+		cmd.Stdout, cmd.Stderr = w, w
+		h.tail.follow(r)
 	}
-	start := h.cmd.Start
+	start := func() (err error) { h.runtime, err = child.Start(cmd); return err }
 	if h.group != nil {
-		start = func() error { return h.group.Start(h.cmd) }
+		err = h.group.StartWith(cmd, start)
+	} else {
+		err = start()
 	}
-	if err := start(); err != nil {
-		return rung.Errorf(rung.KindUnavailable, "start %s: %w", h.cmd.Path, err)
+	if err != nil {
+		return rung.Errorf(rung.KindUnavailable, "start %s: %w", cmd.Path, err)
 	}
 	return nil
 }
@@ -231,8 +239,12 @@ func drop(uid int) error {
 	if uid == 0 {
 		return nil
 	}
-	err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(uid, uid, uid), syscall.Setresuid(uid, uid, uid))
-	if err != nil {
+	// Each call stops all threads until each has done it. What the process was started without is not given up again.
+	groups, err := syscall.Getgroups()
+	if err == nil && len(groups) > 0 {
+		err = syscall.Setgroups(nil)
+	}
+	if err = errors.Join(err, syscall.Setresgid(uid, uid, uid), syscall.Setresuid(uid, uid, uid)); err != nil {
 		return rung.Errorf(rung.KindInternal, "holder: drop privileges: %w", err)
 	}
 	_, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
@@ -245,7 +257,7 @@ func drop(uid int) error {
 // wait blocks until the sandbox ends by itself, by its clock, by its client or by its client's death.
 func (h *held) wait() Ended {
 	exited := make(chan error, 1)
-	go func() { exited <- h.cmd.Wait() }()
+	go func() { exited <- h.runtime.Wait() }()
 	var clock <-chan time.Time
 	if h.order.WallClock > 0 {
 		clock = time.After(h.order.WallClock)
@@ -269,6 +281,7 @@ func (h *held) wait() Ended {
 }
 
 func (h *held) exited(err error) Ended {
+	h.tail.settle()
 	detail := h.tail.String()
 	if err != nil {
 		detail = err.Error() + "\n" + detail
@@ -301,10 +314,10 @@ func (h *held) endWithout() {
 	h.guest.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
-	for ctx.Err() == nil && unix.Kill(h.cmd.Process.Pid, 0) == nil {
+	for ctx.Err() == nil && unix.Kill(h.runtime.PID, 0) == nil {
 		time.Sleep(time.Millisecond) // reaped by wait's goroutine
 	}
-	_ = unix.Kill(-h.cmd.Process.Pid, unix.SIGKILL)
+	_ = unix.Kill(-h.runtime.PID, unix.SIGKILL)
 	if h.group != nil {
 		_ = h.group.Kill(context.WithoutCancel(ctx)) // what it cannot end, the next sweep finds
 	}
@@ -330,8 +343,36 @@ func socketpair() (mine, theirs *os.File, err error) {
 
 // tail keeps the last output of the runtime for error texts.
 type tail struct {
-	mu  sync.Mutex
-	buf []byte
+	mu    sync.Mutex
+	buf   []byte
+	from  *os.File      // the pipe that is followed; nil if none
+	ended chan struct{} // closed when it has ended
+}
+
+// follow takes what comes through a pipe until all who could write to it have gone.
+func (t *tail) follow(r *os.File) {
+	t.from, t.ended = r, make(chan struct{})
+	go func() {
+		defer close(t.ended)
+		buf := make([]byte, 1<<10)
+		for {
+			n, err := r.Read(buf)
+			_, _ = t.Write(buf[:n]) // never fails
+			if err != nil {
+				r.Close()
+				return
+			}
+		}
+	}()
+}
+
+// settle waits a moment for output that is on its way: others than the runtime, which has ended, may hold the pipe open.
+func (t *tail) settle() {
+	if t.from == nil {
+		return
+	}
+	_ = t.from.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // fails when it is closed, which is what it is for
+	<-t.ended
 }
 
 const tailSize = 8 << 10

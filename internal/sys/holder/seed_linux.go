@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/sys/child"
 )
 
 // Seed is a holder without an order: a process in its own namespaces that waits for one. A client that knows it
@@ -19,9 +20,8 @@ import (
 // done when the order is. It ends with its client.
 type Seed struct {
 	conn   *net.UnixConn
-	cmd    *exec.Cmd
-	errors *os.File      // its standard error: a memory file
-	reaped chan struct{} // closed when its process is collected
+	holder *child.Child
+	errors *os.File // its standard error: a memory file
 	mu     sync.Mutex
 	taken  bool // guarded by mu
 }
@@ -70,8 +70,8 @@ func sow(namespaces, user bool) (*Seed, error) {
 		conn.Close()
 		return nil, rung.Errorf(rung.KindInternal, "start holder: %w", err)
 	}
-	s := &Seed{conn: conn.(*net.UnixConn), errors: os.NewFile(uintptr(fd), "errors"), reaped: make(chan struct{})}
-	s.cmd = &exec.Cmd{
+	s := &Seed{conn: conn.(*net.UnixConn), errors: os.NewFile(uintptr(fd), "errors")}
+	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{Name}, Dir: "/", ExtraFiles: []*os.File{theirs}, Stderr: s.errors,
 		// A small heap target: the holder's live data is a few hundred KiB.
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "GOGC=50", "GOMAXPROCS=1"},
@@ -79,20 +79,23 @@ func sow(namespaces, user bool) (*Seed, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if namespaces {
-		s.cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
-		s.cmd.Env = append(s.cmd.Env, settled+"=1")
+		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+		cmd.Env = append(cmd.Env, settled+"=1")
+		if !user && os.Geteuid() == 0 {
+			// It gives up its groups later anyway (see drop), which is cheaper before it has threads.
+			cmd.SysProcAttr.Credential = &syscall.Credential{Gid: uint32(os.Getegid())}
+		}
 	}
 	if user {
-		s.cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
-		s.cmd.Env = append(s.cmd.Env, unmapped+"=1")
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+		cmd.Env = append(cmd.Env, unmapped+"=1")
 	}
-	if err := s.cmd.Start(); err != nil {
+	if s.holder, err = child.Start(cmd); err != nil {
 		conn.Close()
 		s.errors.Close()
 		return nil, rung.Errorf(rung.KindUnavailable, "start holder: %w", err).
 			WithHint("user, pid and mount namespaces must be allowed here; see `rung ladder`")
 	}
-	go func() { _ = s.cmd.Wait(); close(s.reaped) }()
 	return s, nil
 }
 
@@ -101,7 +104,7 @@ func (s *Seed) End() {
 	if s == nil {
 		return
 	}
-	_ = s.cmd.Process.Kill() // our child and not collected, or an error: the number cannot be another's
+	_ = s.holder.Kill()
 	_ = s.end(context.Background())
 }
 
@@ -118,16 +121,18 @@ func (s *Seed) end(ctx context.Context) error {
 	defer cancel()
 	s.conn.Close()
 	defer s.errors.Close()
+	reaped := make(chan struct{})
+	go func() { _ = s.holder.Wait(); close(reaped) }()
 	soon := time.NewTimer(2 * time.Second)
 	defer soon.Stop()
 	for {
 		select {
-		case <-s.reaped:
+		case <-reaped:
 			return nil
 		case <-soon.C:
-			_ = s.cmd.Process.Kill()
+			_ = s.holder.Kill()
 		case <-ctx.Done():
-			_ = s.cmd.Process.Kill()
+			_ = s.holder.Kill()
 			return rung.Errorf(rung.KindTimeout, "a holder does not end: %w", ctx.Err())
 		}
 	}

@@ -1,8 +1,8 @@
 package holder
 
 import (
+	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"net"
 	"os"
@@ -99,7 +99,7 @@ const unmapped = "RUNG_HOLDER_UNMAPPED"
 // holder go on: it executes itself again, since a program started by an unmapped id has no capabilities.
 func (l *Link) mapIDs(order Order) error {
 	var err error
-	if pid := l.seed.cmd.Process.Pid; len(order.UIDs) == 1 {
+	if pid := l.seed.holder.PID; len(order.UIDs) == 1 {
 		err = userns.MapSelf(pid, 0, 0)
 	} else {
 		err = userns.NewIDMap(context.Background(), pid, order.UIDs, order.GIDs)
@@ -147,10 +147,10 @@ func waitError(ctx context.Context, what string) error {
 // read takes the holder's messages until its end.
 func (l *Link) read() {
 	defer close(l.gone)
-	dec := json.NewDecoder(l.life.conn)
+	lines := bufio.NewReader(l.life.conn)
 	for {
-		var m message
-		if dec.Decode(&m) != nil {
+		m, err := receive(lines)
+		if err != nil {
 			return
 		}
 		switch {
@@ -216,7 +216,7 @@ func (l *Link) PID() int {
 	if l.seed == nil {
 		return 0
 	}
-	return l.seed.cmd.Process.Pid
+	return l.seed.holder.PID
 }
 
 // Wait blocks until the sandbox has ended; a holder that went without a word was killed.
@@ -239,7 +239,7 @@ func (l *Link) Wait(ctx context.Context) (Ended, error) {
 func (l *Link) Destroy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	l.life.send(message{Op: "destroy"})
+	l.life.send(message{Op: opDestroy})
 	select {
 	case <-l.gone:
 	case <-time.After(2 * time.Second):

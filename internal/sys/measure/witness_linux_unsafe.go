@@ -3,7 +3,6 @@ package measure
 import (
 	"bytes"
 	"encoding/binary"
-	"slices"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -15,17 +14,26 @@ import (
 // it performs the steps of Steps with bare system calls, writes what came out, and ends. It costs a fortieth of starting a
 // program that measures itself, which on gVisor is most of what a measurement costs.
 
-// Step is one thing a witness does. Exactly one kind: a file to read, a link to read, or a system call, whose third
-// argument may be replaced by a buffer that is then the result.
+// Step is one thing a witness does. Exactly one kind: a file to read, a link to read, or a system call, one of whose
+// arguments may be replaced by a buffer that is then the result, or counted up.
 type Step struct {
 	File, Link *byte // C strings
 	Call       uintptr
 	A1, A2, A3 uintptr
-	Buffer     uintptr // 0 = none; else the number (1 to 3) of the argument that takes the buffer's address
+	Buffer     uintptr // 0 = none; else the number (1 or 2) of the argument that takes the buffer's address
 	Size       uintptr // bytes of the buffer that are the result
+	// Count > 0 makes the call for each number below it, as argument Vary (1 or 2). Each result is one byte: what the call
+	// returned, or its errno with WitnessRefused.
+	Count, Vary uintptr
+	// SkipMask, if not 0, skips the step when the result before has one of these bits in its 8 bytes at SkipAt.
+	SkipMask uint64
+	SkipAt   uintptr
 }
 
-// The steps, by position. The descriptors come last, one step each.
+// WitnessRefused marks a byte of a counted step as an errno.
+const WitnessRefused = 0x80
+
+// The steps, by position.
 const (
 	stepStatus = iota
 	stepUIDMap
@@ -34,31 +42,36 @@ const (
 	stepBootID
 	stepVersion
 	stepNetDev
-	stepMountinfo
+	stepStatfs
+	stepMountinfo // only where statfs does not tell
 	stepUID
 	stepGID
 	stepGroups
 	stepNNP
 	stepSeccomp
-	stepStatfs
 	stepUname
+	stepBounding
+	stepDescriptors
 	stepNamespaces
 	namespaceCount  = 8
-	stepBounding    = stepNamespaces + namespaceCount
+	stepCount       = stepNamespaces + namespaceCount
 	boundingCount   = 41
-	stepDescriptors = stepBounding + boundingCount
 	descriptorCount = 256
 )
 
 // RecordHead is what a witness writes before each result: step (2 bytes), errno (2), length (4), native order.
 const RecordHead = 8
 
-// WitnessBuffer is how much of a file or buffer a witness returns.
-const WitnessBuffer = 16 << 10
+// WitnessBuffer is how much of a file or buffer a witness returns. A first read of less than WitnessRead is a whole file;
+// see oneRead.
+const (
+	WitnessBuffer = 16 << 10
+	WitnessRead   = oneRead
+)
 
 // Steps returns what a witness does. root is the C string of "/", which must stay alive.
 func Steps() []Step {
-	s := make([]Step, stepDescriptors+descriptorCount)
+	s := make([]Step, stepCount)
 	for at, name := range map[int]string{
 		stepStatus: "/proc/self/status", stepUIDMap: "/proc/self/uid_map", stepAppArmor: "/proc/self/attr/apparmor/current",
 		stepLSM: "/proc/self/attr/current", stepBootID: "/proc/sys/kernel/random/boot_id", stepVersion: "/proc/version",
@@ -69,6 +82,7 @@ func Steps() []Step {
 	for i, kind := range Kinds() {
 		s[stepNamespaces+i].Link = cstring("/proc/self/ns/" + kind)
 	}
+	s[stepMountinfo].SkipAt, s[stepMountinfo].SkipMask = unsafe.Offsetof(unix.Statfs_t{}.Flags), stValid
 	s[stepUID] = Step{Call: unix.SYS_GETUID}
 	s[stepGID] = Step{Call: unix.SYS_GETGID}
 	s[stepGroups] = Step{Call: unix.SYS_GETGROUPS, A1: 256, Buffer: 2, Size: 256 * 4}
@@ -76,12 +90,8 @@ func Steps() []Step {
 	s[stepSeccomp] = Step{Call: unix.SYS_PRCTL, A1: unix.PR_GET_SECCOMP}
 	s[stepStatfs] = Step{Call: unix.SYS_STATFS, A1: uintptr(unsafe.Pointer(rootPath)), Buffer: 2, Size: unsafe.Sizeof(unix.Statfs_t{})}
 	s[stepUname] = Step{Call: unix.SYS_UNAME, Buffer: 1, Size: unsafe.Sizeof(unix.Utsname{})}
-	for c := range boundingCount {
-		s[stepBounding+c] = Step{Call: unix.SYS_PRCTL, A1: unix.PR_CAPBSET_READ, A2: uintptr(c)}
-	}
-	for fd := range descriptorCount {
-		s[stepDescriptors+fd] = Step{Call: unix.SYS_FCNTL, A1: uintptr(fd), A2: unix.F_GETFD}
-	}
+	s[stepBounding] = Step{Call: unix.SYS_PRCTL, A1: unix.PR_CAPBSET_READ, Vary: 2, Count: boundingCount}
+	s[stepDescriptors] = Step{Call: unix.SYS_FCNTL, A2: unix.F_GETFD, Vary: 1, Count: descriptorCount}
 	return s
 }
 
@@ -105,12 +115,11 @@ type testimony struct {
 // Witnessed turns what a witness wrote into a measurement. Steps that are missing (it was killed, the pipe broke) are
 // fields that were not measured.
 func Witnessed(stream []byte) Measurement {
-	n := stepDescriptors + descriptorCount
-	t := testimony{data: make([][]byte, n), errs: make([]syscall.Errno, n), seen: make([]bool, n)}
+	t := testimony{data: make([][]byte, stepCount), errs: make([]syscall.Errno, stepCount), seen: make([]bool, stepCount)}
 	for len(stream) >= RecordHead {
 		step := int(binary.NativeEndian.Uint16(stream))
 		size := int(binary.NativeEndian.Uint32(stream[4:]))
-		if step >= n || size > len(stream)-RecordHead || size > WitnessBuffer {
+		if step >= stepCount || size > len(stream)-RecordHead || size > WitnessBuffer {
 			break
 		}
 		t.errs[step] = syscall.Errno(binary.NativeEndian.Uint16(stream[2:]))
@@ -137,6 +146,15 @@ func (t *testimony) value(step int) (int, error) {
 		return -1, syscall.ENODATA
 	}
 	return int(int64(binary.NativeEndian.Uint64(b))), nil
+}
+
+// counted are the results of a counted step, as many as there should be.
+func (t *testimony) counted(step, count int) ([]byte, error) {
+	b, err := t.get(step)
+	if err == nil && len(b) != count {
+		err = syscall.ENODATA
+	}
+	return b, err
 }
 
 func (t *testimony) measurement() Measurement {
@@ -198,13 +216,17 @@ func (t *testimony) status(m *Measurement) {
 		m.fail("capabilities", "the status file does not tell")
 	}
 	st.Bounding = 0
-	for c := range boundingCount {
-		on, err := t.value(stepBounding + c)
-		if err != nil && t.errs[stepBounding+c] != syscall.EINVAL { // EINVAL: beyond the kernel's last
-			m.fail("bounding", err.Error())
-		}
-		if on == 1 {
+	bounding, err := t.counted(stepBounding, boundingCount)
+	if err != nil {
+		m.fail("bounding", err.Error())
+	}
+	for c, on := range bounding {
+		switch on {
+		case 0, WitnessRefused | byte(syscall.EINVAL): // EINVAL: beyond the kernel's last
+		case 1:
 			st.Bounding |= 1 << c
+		default:
+			m.fail("bounding", syscall.Errno(on&^WitnessRefused).Error())
 		}
 	}
 	// A witness has not executed anything, so it still has what the forking program holds. The most that is left after any
@@ -260,16 +282,15 @@ func (t *testimony) kernel(m *Measurement) {
 
 func (t *testimony) descriptors(m *Measurement) {
 	m.Descriptors = []int{}
-	for fd := range descriptorCount {
-		flags, err := t.value(stepDescriptors + fd)
-		if err == nil && flags&unix.FD_CLOEXEC == 0 {
+	flags, err := t.counted(stepDescriptors, descriptorCount)
+	if err != nil {
+		m.fail("descriptors", "the witness did not tell: "+err.Error())
+	}
+	for fd, f := range flags {
+		if f&(WitnessRefused|unix.FD_CLOEXEC) == 0 {
 			m.Descriptors = append(m.Descriptors, fd)
 		}
-		if !t.seen[stepDescriptors+fd] {
-			m.fail("descriptors", "the witness did not tell")
-		}
 	}
-	slices.Sort(m.Descriptors)
 }
 
 func (t *testimony) namespaces(m *Measurement) {

@@ -48,7 +48,7 @@ func ReceiveListener(conn *net.UnixConn) (*os.File, []byte, error) {
 // receive reads until the state is complete or the sender is done. Descriptors arrive with its first byte.
 func receive(conn *net.UnixConn, files *[]*os.File) ([]byte, error) {
 	var state []byte
-	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4*maxFDs))
+	buf, oob := make([]byte, 4<<10), make([]byte, unix.CmsgSpace(4*maxFDs))
 	for {
 		n, oobn, flags, _, err := conn.ReadMsgUnix(buf, oob)
 		if fds := rights(oob[:oobn], files); fds != nil {
