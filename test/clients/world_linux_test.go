@@ -10,7 +10,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/hex"
 	"encoding/pem"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -77,13 +76,7 @@ func enter(t *testing.T) {
 // world makes the namespace's addresses and servers and returns the environment that rung needs in it.
 func world(t *testing.T, dir string) []string {
 	t.Helper()
-	for _, args := range []string{
-		"link set lo up", "addr add " + web4 + "/32 dev lo", "addr add " + web6 + "/128 dev lo nodad", "addr add " + hole6 + "/128 dev lo nodad",
-	} {
-		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %s: %v %s", args, err, out)
-		}
-	}
+	ip(t, "link set lo up", "addr add "+web4+"/32 dev lo", "addr add "+web6+"/128 dev lo nodad")
 	hole(t)
 	nameServer(t)
 	authority, leaf := certificates(t)
@@ -99,24 +92,31 @@ func world(t *testing.T, dir string) []string {
 	return []string{"SSL_CERT_FILE=" + bundle, "RUNG_GATE_RESOLV_CONF=" + conf}
 }
 
-// hole listens at hole6 and lets its queue be full, so that the kernel answers no further SYN (tcp(7), listen(2)).
+// hole makes an interface that takes all and answers nothing.
 func hole(t *testing.T) {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := netip.AddrPortFrom(netip.MustParseAddr(hole6), 443)
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet6{Addr: to.Addr().As16(), Port: 443}), unix.Listen(fd, 0)); err != nil {
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	request, err := unix.NewIfreq("hole")
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Close(fd) })
-	for {
-		c, err := net.DialTimeout("tcp", to.String(), 500*time.Millisecond)
-		if err != nil {
-			return // it is full
+	request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+		t.Fatal(err)
+	}
+	ip(t, "link set hole up", "addr add 2001:db8:dead::ff/64 dev hole nodad")
+}
+
+func ip(t *testing.T, commands ...string) {
+	t.Helper()
+	for _, args := range commands {
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v %s", args, err, out)
 		}
-		t.Cleanup(func() { _ = c.Close() })
 	}
 }
 
