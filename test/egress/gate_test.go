@@ -7,37 +7,42 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/internal/gate/control"
 	"github.com/rung-dev/rung/test/egress/order"
 )
 
+// gateSocket is where gates listen: a pattern.
+func (w *theWorld) gateSocket() string { return filepath.Join(w.dir, "run", "gate-*.sock") }
+
 // gate asks the running gate about itself.
 func (w *theWorld) gate(t *testing.T) *control.Status {
 	t.Helper()
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(w.dir, "run", "gate-1.sock"), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
+	list, _ := filepath.Glob(w.gateSocket()) // a well-formed pattern
+	for _, path := range list {
+		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			continue // an ended one's
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		conn := control.NewConn(c)
+		var reply control.Reply
+		if err := conn.Send(control.Request{Ping: true}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Receive(&reply); err != nil || reply.Status == nil {
+			t.Fatalf("the gate's status: %+v, %v", reply, err)
+		}
+		return reply.Status
 	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-	conn := control.NewConn(c)
-	var reply control.Reply
-	if err := conn.Send(control.Request{Ping: true}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Receive(&reply); err != nil || reply.Status == nil {
-		t.Fatalf("the gate's status: %+v, %v", reply, err)
-	}
-	return reply.Status
+	t.Fatalf("no gate among %s", list)
+	return nil
 }
 
 func get(name, op, host string) hostile {
@@ -133,63 +138,36 @@ func (x *running) drain(t *testing.T) {
 	x.cancel()
 }
 
-// TestGateWithoutDescriptors: what cannot be opened is refused; afterwards all is as before.
+// TestGateWithoutDescriptors: a gate that may have few descriptors refuses what it cannot open, and goes on.
 func TestGateWithoutDescriptors(t *testing.T) {
 	w := needWorld(t)
 	for _, r := range []rung.Rung{rung.Process, rung.Hardened} {
 		t.Run(string(r), func(t *testing.T) {
-			b := &batch{name: "starved", args: []string{"--allow", "ok.test", "--allow", "203.0.113.10/32:5432/tcp"}, serial: true, cases: []hostile{
-				get("latch", "until", "ok.test"),
-				{Case: order.Case{Name: "starved", Op: "many", Host: "203.0.113.10", Port: 5432, Count: 20}},
-				get("until it works", "again", "ok.test"),
-			}}
-			b.cases[0].Wait = 60000
-			w.prepare(t, b)
-			x := w.begin(t, r, b, false)
-			token := b.cases[0].Token
-			x.waits(t, token)
-			pid := w.gate(t).PID
-			old := limitFiles(t, pid, 0)
-			restore := func() { limitFiles(t, pid, old) }
-			defer restore()
-			w.stands.release(token)
-			if got := x.result(t, "starved"); !strings.HasPrefix(got.Got, "alive 0 of") {
-				t.Errorf("connections without descriptors: %+v", got)
+			runtime, err := os.MkdirTemp(w.dir, "few") // a gate of its own, and a short path
+			if err != nil {
+				t.Fatal(err)
 			}
-			restore()
-			if got := x.result(t, "until it works"); !strings.Contains(got.Got, "canary") {
+			b := &batch{
+				name: "starved", files: 48, env: []string{"RUNG_RUNTIME_DIR=" + runtime}, serial: true, allowed: tcp("203.0.113.10:80", "203.0.113.10:5432"),
+				args: []string{"--allow", "ok.test", "--allow", "203.0.113.10/32:5432/tcp", "--open-files", "48"},
+				cases: []hostile{
+					{Case: order.Case{Name: "starved", Op: "many", Host: "203.0.113.10", Port: 5432, Count: 44}},
+					get("afterwards", "again", "ok.test"), dial("a denied address afterwards", "203.0.113.66", 80, "tcp: no rule names that address"),
+				},
+			}
+			out := w.run(t, r, b)
+			if how := atMost("alive ", 43)(b.cases[0], out.results["starved"]); how != "" {
+				t.Errorf("nothing was scarce: %s", how)
+			}
+			if got := out.results["afterwards"]; !strings.Contains(got.Got, "canary") {
 				t.Errorf("the gate does not go on: %+v", got)
 			}
-			x.drain(t)
-			if after := w.gate(t).PID; after != pid {
-				t.Errorf("the gate ended: %d, now %d", pid, after)
+			w.judge(t, r, b.cases[2], out)
+			if list := strangers(out.begun, b.allowed); len(list) > 0 {
+				t.Errorf("crossed: began what no rule names: %s", strings.Join(list, ", "))
 			}
 		})
 	}
-}
-
-// limitFiles sets how many descriptors a process may have and returns how many it might; 0 is what it has now.
-func limitFiles(t *testing.T, pid int, n uint64) uint64 {
-	t.Helper()
-	if n == 0 {
-		list, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "fd"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range list { // one past the highest: none is free below either, but for what closes meanwhile
-			if fd, err := strconv.ParseUint(e.Name(), 10, 32); err == nil {
-				n = max(n, fd+1)
-			}
-		}
-	}
-	var old unix.Rlimit
-	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &old); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: old.Max}, nil); err != nil {
-		t.Fatal(err)
-	}
-	return old.Cur
 }
 
 // TestLeftBehind (pain-38): a process that means to outlive its run, with its network, does not.

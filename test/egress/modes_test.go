@@ -32,7 +32,7 @@ func nothingNamed(w *theWorld) *batch {
 			},
 			ask("pain-28 a DNS over TLS resolver", order.DNS{Name: "{t}.x.test", Server: "203.0.113.53:853", TCP: true}, "tcp: no rule names"),
 			{
-				Case:  order.Case{Name: "P-66 the gate's own socket", Op: "unix", Host: filepath.Join(w.dir, "run", "gate-1.sock")},
+				Case:  order.Case{Name: "P-66 the gate's own socket", Op: "unix", Host: w.gateSocket()},
 				check: neverConnects, noControl: "nothing of the gate runs for rung none",
 			},
 			{Case: order.Case{Name: "pain-32 datagrams to a Unix socket of the host", Op: "unixgram", Host: filepath.Join(w.dir, "datagrams.sock"), Send: []byte("{t}")}},

@@ -52,6 +52,7 @@ type batch struct {
 	policy  string   // a policy file
 	env     []string // of rung itself
 	serial  bool
+	files   int      // how many descriptors rung and its gate may have; 0: as many as here
 	allowed []string // first packets that rules name
 	cases   []hostile
 	after   func(t *testing.T, r rung.Rung, out outcome) // more to look at
@@ -156,6 +157,10 @@ func (w *theWorld) begin(t *testing.T, r rung.Rung, b *batch, json bool) *runnin
 	}
 	x := &running{w: w, cmd: w.command(ctx, append(args, "--", "./probe", "order.json")...), cancel: cancel, lines: make(chan string, 4096)}
 	x.cmd.Env = append(x.cmd.Env, b.env...)
+	if b.files > 0 { // by a shell, since a limit that was lowered stays low
+		limit := fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, b.files)
+		x.cmd.Path, x.cmd.Args = "/bin/sh", append([]string{"/bin/sh", "-c", limit}, x.cmd.Args...)
+	}
 	x.cmd.Stderr = &x.stderr
 	stdout, err := x.cmd.StdoutPipe()
 	if err != nil {

@@ -39,8 +39,7 @@ func (p *probe) resolve(name string) ([]netip.Addr, error) {
 	for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
 		m, err := ask(order.DNS{Name: name, Type: kind}, refusal)
 		if err != nil {
-			last = err
-			continue
+			return nil, err // who does not answer one question does not answer the next
 		}
 		if m.Rcode != dns.RcodeSuccess {
 			last = fmt.Errorf("lookup %s: %s", name, dns.RcodeToString[m.Rcode])

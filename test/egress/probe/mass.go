@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,7 +57,11 @@ func (p *probe) unix(c order.Case) (string, error) { return local("unix", c) }
 func (p *probe) unixgram(c order.Case) (string, error) { return local("unixgram", c) }
 
 func local(network string, c order.Case) (string, error) {
-	conn, err := net.DialTimeout(network, c.Host, time.Second)
+	path := c.Host
+	if list, err := filepath.Glob(path); err == nil && len(list) > 0 {
+		path = list[0]
+	}
+	conn, err := net.DialTimeout(network, path, time.Second)
 	if err != nil {
 		return "", err
 	}
