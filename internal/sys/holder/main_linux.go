@@ -62,6 +62,7 @@ type held struct {
 	tail    *tail
 	group   *cgroup.Group // nil without limits
 	keep    []*os.File    // the client's locks: held by being open
+	tap     *os.File      // made ahead, until link takes it
 	asked   sync.Once     // guards ahead and its error
 	ahead   Prepared
 	refused error
@@ -82,6 +83,7 @@ func (h *held) start(builds map[string]Build, begin time.Time) error {
 		if err := settle(); err != nil {
 			return err
 		}
+		h.linkAhead()
 	}
 	if err := h.receiveOrder(); err != nil {
 		return err

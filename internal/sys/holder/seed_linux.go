@@ -29,12 +29,16 @@ type Seed struct {
 // settled, in a holder's environment, says that it has namespaces of its own.
 const settled = "RUNG_HOLDER_NAMESPACES"
 
-// Ahead starts a holder for a sandbox with namespaces. Only root can: an ordinary user's id maps are part of the order.
-func Ahead() (*Seed, error) {
+// linkAhead, in a holder's environment, says that its sandbox will most likely have a TAP.
+const linkAhead = "RUNG_HOLDER_TAP"
+
+// Ahead starts a holder for a sandbox with namespaces. Only root can: an ordinary user's id maps are part of the order. link
+// is a guess: what it says is made ahead too, and removed where the order says otherwise.
+func Ahead(link LinkKind) (*Seed, error) {
 	if os.Geteuid() != 0 {
 		return nil, rung.Errorf(rung.KindUnsupported, "an ordinary user's holder needs its order first")
 	}
-	return sow(true, false)
+	return sow(true, false, link)
 }
 
 // fit returns the seed if it fits the order and nobody has taken it, and a new one otherwise.
@@ -42,7 +46,7 @@ func (s *Seed) fit(order Order) (*Seed, error) {
 	if s != nil && order.Namespaces && len(order.UIDs) == 0 && s.take() {
 		return s, nil
 	}
-	return sow(order.Namespaces, order.Namespaces && len(order.UIDs) > 0)
+	return sow(order.Namespaces, order.Namespaces && len(order.UIDs) > 0, NoLink)
 }
 
 func (s *Seed) take() bool {
@@ -54,7 +58,7 @@ func (s *Seed) take() bool {
 }
 
 // sow starts a holder.
-func sow(namespaces, user bool) (*Seed, error) {
+func sow(namespaces, user bool, link LinkKind) (*Seed, error) {
 	mine, theirs, err := socketpair()
 	if err != nil {
 		return nil, err
@@ -85,6 +89,9 @@ func sow(namespaces, user bool) (*Seed, error) {
 			// It gives up its groups later anyway (see drop), which is cheaper before it has threads.
 			cmd.SysProcAttr.Credential = &syscall.Credential{Gid: uint32(os.Getegid())}
 		}
+	}
+	if link == TAPLink {
+		cmd.Env = append(cmd.Env, linkAhead+"=1")
 	}
 	if user {
 		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
