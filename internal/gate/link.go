@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 	"runtime/debug"
 
 	"golang.org/x/sys/unix"
@@ -121,8 +122,17 @@ func (s *session) serveProxy(file *os.File) (func(), error) {
 				return
 			}
 			c, err := l.Accept()
-			if err != nil {
+			if errors.Is(err, net.ErrClosed) {
 				return
+			}
+			if err != nil { // out of descriptors: others must close first
+				<-slots
+				select {
+				case <-time.After(10 * time.Millisecond):
+					continue
+				case <-s.ctx.Done():
+					return
+				}
 			}
 			go func() {
 				defer func() { <-slots }()
