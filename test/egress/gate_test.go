@@ -144,6 +144,9 @@ func TestGateWithoutDescriptors(t *testing.T) {
 	for _, r := range []rung.Rung{rung.Process, rung.Hardened} {
 		t.Run(string(r), func(t *testing.T) {
 			runtime, err := os.MkdirTemp(w.dir, "few") // a gate of its own, and a short path
+			if err == nil {
+				err = os.Chmod(runtime, 0o711)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
