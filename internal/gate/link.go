@@ -7,8 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"time"
 	"runtime/debug"
+	"time"
 
 	"golang.org/x/sys/unix"
 
