@@ -95,11 +95,10 @@ func covers(hosts []string, host string) bool {
 	})
 }
 
-// end overwrites the values. had is whether there were any.
+// end overwrites the values. had is whether there ever were any.
 func (l *leases) end() (had bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	had = len(l.lent) > 0
 	for i := range l.lent {
 		l.lent[i].Zero()
 	}
@@ -107,11 +106,11 @@ func (l *leases) end() (had bool) {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	return had
+	return l.timer != nil
 }
 
 // drop ends the session's leases, for good: the sandbox, its agent's right or their time is over. Whatever still uses a
-// value fails. Idempotent.
+// value fails. It may be called again, when less is left that holds copies.
 func (s *session) drop() {
 	s.swap.Close()
 	if s.leases.end() {

@@ -70,20 +70,32 @@ func (c *watchedConn) CloseWrite() error {
 	return c.Conn.Close()
 }
 
-// settle is how long the goroutines of an ended session may take to let go of their buffers.
-const settle = 200 * time.Millisecond
+// settle and late are when memory is given back after a session's end: the goroutines of its connections let go of their
+// buffers soon, on a busy host less so.
+const (
+	settle = 200 * time.Millisecond
+	late   = 3 * time.Second
+)
 
 // forgetting gives memory back for all sessions of the process, which stops it for a moment each time.
-type forgetting struct{ due atomic.Bool }
+type forgetting struct{ due, dueLate atomic.Bool }
 
 // soon has the memory that ended sessions used given back to the kernel, which clears it: copies of values that Go made
 // (headers are strings, TLS and pools have buffers) are in it, and would stay until they are overwritten by chance.
 func (f *forgetting) soon() {
-	if f == nil || !f.due.CompareAndSwap(false, true) {
+	if f == nil {
 		return
 	}
-	time.AfterFunc(settle, func() {
-		f.due.Store(false)
+	after(&f.due, settle)
+	after(&f.dueLate, late)
+}
+
+func after(due *atomic.Bool, wait time.Duration) {
+	if !due.CompareAndSwap(false, true) {
+		return
+	}
+	time.AfterFunc(wait, func() {
+		due.Store(false)
 		runtime.GC() // a pool lets go of what it has at the second collection
 		debug.FreeOSMemory()
 	})
