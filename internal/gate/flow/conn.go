@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rung-dev/rung/internal/gate/budget"
+	"github.com/rung-dev/rung/internal/sys/tap"
 )
 
 // counter is the part of a meter that bytes need.
@@ -126,25 +127,30 @@ func (r *byteReader) Read(p []byte) (int, error) {
 	return 1, nil
 }
 
-// relayBuffer is what one direction holds.
-const relayBuffer = 128 << 10
+// What one direction holds. Towards the sandbox it is what one segment of the link surely takes, over IPv6 with all 40 bytes
+// of options (RFC 9293 3.1): the stack cuts each write into segments of its own, and a rest costs a frame like a whole one.
+const (
+	relayBuffer = 128 << 10
+	relayInward = tap.MTU - 40 - 20 - 40
+)
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, relayBuffer); return &b }}
 
-// splice copies both ways until both have ended or nothing has moved for idleTimeout. The end of one direction is passed on
-// as such.
+// splice copies both ways between a sandbox's connection and the outside's until both have ended or nothing has moved for
+// idleTimeout. The end of one direction is passed on as such.
 func splice(a, b net.Conn) {
 	var wg sync.WaitGroup
 	idle := time.AfterFunc(idleTimeout, func() { a.Close(); b.Close() })
 	defer idle.Stop()
-	copyOne := func(dst, src net.Conn) {
-		buf, _ := buffers.Get().(*[]byte)
-		defer buffers.Put(buf)
+	copyOne := func(dst, src net.Conn, most int) {
+		pooled, _ := buffers.Get().(*[]byte)
+		defer buffers.Put(pooled)
+		buf := (*pooled)[:most]
 		for {
-			n, err := src.Read(*buf)
+			n, err := src.Read(buf)
 			if n > 0 {
 				idle.Reset(idleTimeout)
-				if _, werr := dst.Write((*buf)[:n]); werr != nil {
+				if _, werr := dst.Write(buf[:n]); werr != nil {
 					src.Close() // nobody takes it any more
 					return
 				}
@@ -158,7 +164,7 @@ func splice(a, b net.Conn) {
 			}
 		}
 	}
-	wg.Go(func() { copyOne(b, a) })
-	wg.Go(func() { copyOne(a, b) })
+	wg.Go(func() { copyOne(b, a, relayBuffer) })
+	wg.Go(func() { copyOne(a, b, relayInward) })
 	wg.Wait()
 }
