@@ -12,7 +12,9 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -113,8 +115,8 @@ func run(o options) error {
 			fmt.Fprintf(&text, "\n%d measurements failed and are not in the table.\n", s.failed)
 		}
 	}
-	body := fmt.Sprintf("%s%d rounds in random order, transfers and loads of %s; medians (min–max). Load average of the machine before: %s. `make bench-gate`.\n%s",
-		intro, o.rounds, o.d, began, text.String())
+	body := fmt.Sprintf("%s%d rounds in random order, transfers and loads of %s; medians (min–max). Load average of the machine before %s, after %s%s. `make bench-gate`.\n%s",
+		intro, o.rounds, o.d, began, loadAverage(), busy(began), text.String())
 	fmt.Print("\n", body)
 	if err := errors.Join(failures...); err != nil || o.only != "" {
 		return err // a part is not a result
@@ -146,6 +148,14 @@ func measure(w *world, p part) (*samples, error) {
 		}
 	}
 	return s, nil
+}
+
+// busy says what a load means that the benchmark did not make.
+func busy(load string) string {
+	if v, err := strconv.ParseFloat(load, 64); err == nil && v > float64(runtime.NumCPU()) {
+		return fmt.Sprintf(": **other programs had the %d processors too, so the figures say little, and the verdicts less**", runtime.NumCPU())
+	}
+	return ""
 }
 
 func loadAverage() string {
