@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 [ "$(id -u)" = 0 ] || { echo "gate.sh: only root can make the network namespaces that this needs" >&2; exit 1; }
-tmp=$(mktemp -d)
+tmp=$(mktemp -d /tmp/rbg.XXXXXX) # short: socket paths have little room
 trap 'rm -rf "$tmp"' EXIT
 export CGO_ENABLED=0
 go build -trimpath -o "$tmp/" ./bench/gate ./bench/gate/inside ./bench/gate/standin

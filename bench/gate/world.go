@@ -46,7 +46,7 @@ type background struct {
 
 func newWorld(o options) (w *world, err error) {
 	w = &world{options: o}
-	if w.dir, err = os.MkdirTemp("/tmp", "rbg"); err != nil { // short: socket paths have little room
+	if w.dir, err = os.MkdirTemp(o.programs, "w"); err != nil { // gate.sh removes it, should this program be killed
 		return nil, err
 	}
 	defer func() {
@@ -54,7 +54,7 @@ func newWorld(o options) (w *world, err error) {
 			w.close()
 		}
 	}()
-	if err := errors.Join(os.Chmod(w.dir, 0o755), w.addresses(), w.policies()); err != nil {
+	if err := errors.Join(os.Chmod(o.programs, 0o755), os.Chmod(w.dir, 0o755), w.addresses(), w.policies()); err != nil {
 		return nil, err
 	}
 	w.env = append(os.Environ(), "RUNG_STATE_DIR="+w.file("state"), "RUNG_RUNTIME_DIR="+w.file("run"), "SSL_CERT_FILE="+w.file("ca.pem"),
