@@ -104,27 +104,41 @@ func pypi(r registry) []row {
 		{name: "urllib", flags: allow, script: urllib, out: "status 200"},
 		{name: "urllib refused", script: urllib, code: 1, refused: refused, hint: "--allow " + host},
 		{name: "requests", flags: allow, script: requests(vendored), out: "status 200"},
-		{name: "requests installed", flags: []string{"--registry", "pypi"}, only: []string{"hardened"},
-			script: "pip install -q requests==2.32.3 && " + requests("requests"), out: "status 200", packages: []string{"requests@2.32.3"}},
+		{
+			name: "requests installed", flags: []string{"--registry", "pypi"}, only: []string{"hardened"},
+			script: "pip install -q requests==2.32.3 && " + requests("requests"), out: "status 200", packages: []string{"requests@2.32.3"},
+		},
 		{name: "requests refused", script: requests(vendored), code: 1, refused: refused, hint: "--allow " + host},
 		// Node 20's fetch knows no proxy, and rung process offers nothing else.
 		{name: "node fetch", flags: allow, script: fetch, out: "status 200", only: []string{"container", "hardened", "gvisor"}},
 		{name: "node fetch refused", script: fetch, code: 1, refused: refused, hint: "--allow " + host, only: []string{"container", "hardened", "gvisor"}},
 		{name: "pip download", flags: []string{"--registry", "pypi"}, script: download + "six==1.16.0", packages: []string{"six@1.16.0"}},
-		{name: "pip install", flags: []string{"--registry", "pypi:colorama"}, packages: []string{"colorama@0.4.6"},
-			script: "pip install -q --ignore-installed colorama==0.4.6 && python3 -c 'import colorama; print(colorama.__version__)'", out: `0\.4\.6`},
+		{
+			name: "pip install", flags: []string{"--registry", "pypi:colorama"}, packages: []string{"colorama@0.4.6"},
+			script: "pip install -q --ignore-installed colorama==0.4.6 && python3 -c 'import colorama; print(colorama.__version__)'", out: `0\.4\.6`,
+		},
 		{name: "pip refused", script: "pip download --retries 0 -d /tmp six==1.16.0", code: 1, refused: refused, hint: "--allow " + host},
-		{name: "pip of another package", flags: []string{"--registry", "pypi:colorama"}, script: download + "six==1.16.0", code: 1,
-			refused: refused, hint: "--registry pypi:six", out: "403|No matching distribution", only: []string{"hardened", "process"}},
+		{
+			name: "pip of another package", flags: []string{"--registry", "pypi:colorama"}, script: download + "six==1.16.0", code: 1,
+			refused: refused, hint: "--registry pypi:six", out: "403|No matching distribution", only: []string{"hardened", "process"},
+		},
 		// pip asks for what its variable for the age lets through (a pip that knows none is refused at the file).
-		{name: "pip min age", flags: []string{"--registry", "pypi", "--min-age", "30000d"}, script: download + "six==1.16.0", code: -1, refused: []string{"*"},
-			only: []string{"hardened"}},
-		{name: "pip of age", flags: []string{"--registry", "pypi", "--min-age", "7d"}, script: download + "six==1.16.0", packages: []string{"six@1.16.0"},
-			only: []string{"hardened"}},
-		{name: "two lists", flags: []string{"--registry", "pypi:colorama", "--registry", "pypi:six"}, script: download + "six==1.16.0 colorama==0.4.6",
-			packages: []string{"six@1.16.0", "colorama@0.4.6"}, only: []string{"hardened"}},
-		{name: "upload", flags: []string{"--registry", "pypi"}, refused: refused, only: []string{"hardened", "gvisor"},
-			script: "curl -sS -X POST -F ':action=file_upload' -F content=x " + r.url + "/", out: "rung refused: POST"},
+		{
+			name: "pip min age", flags: []string{"--registry", "pypi", "--min-age", "30000d"}, script: download + "six==1.16.0", code: -1, refused: []string{"*"},
+			only: []string{"hardened"},
+		},
+		{
+			name: "pip of age", flags: []string{"--registry", "pypi", "--min-age", "7d"}, script: download + "six==1.16.0", packages: []string{"six@1.16.0"},
+			only: []string{"hardened"},
+		},
+		{
+			name: "two lists", flags: []string{"--registry", "pypi:colorama", "--registry", "pypi:six"}, script: download + "six==1.16.0 colorama==0.4.6",
+			packages: []string{"six@1.16.0", "colorama@0.4.6"}, only: []string{"hardened"},
+		},
+		{
+			name: "upload", flags: []string{"--registry", "pypi"}, refused: refused, only: []string{"hardened", "gvisor"},
+			script: "curl -sS -X POST -F ':action=file_upload' -F content=x " + r.url + "/", out: "rung refused: POST",
+		},
 	}
 }
 
@@ -134,18 +148,26 @@ func npm(r registry) []row {
 	const install = "npm install --no-audit --no-fund --loglevel=error "
 	return []row{
 		{name: "npm install", flags: flags, script: install + "is-number@7.0.0 && node -p 'require(\"is-number\")(5)'", out: "true", packages: []string{"is-number@7.0.0"}},
-		{name: "npm install of many", flags: flags, script: install + "express@4.21.2 && ls node_modules | wc -l", out: `(?m)^[5-9]\d$`,
-			packages: []string{"express@4.21.2"}, only: []string{"hardened", "gvisor", "process"}},
+		{
+			name: "npm install of many", flags: flags, script: install + "express@4.21.2 && ls node_modules | wc -l", out: `(?m)^[5-9]\d$`,
+			packages: []string{"express@4.21.2"}, only: []string{"hardened", "gvisor", "process"},
+		},
 		{name: "npm install refused", script: install + "is-number@7.0.0", code: -1, refused: refused, hint: "--allow " + host},
-		{name: "npm of another package", flags: []string{"--registry", "npm:is-odd"}, script: install + "is-number@7.0.0", code: -1,
-			refused: refused, hint: "--registry npm:is-number", only: []string{"hardened"}},
+		{
+			name: "npm of another package", flags: []string{"--registry", "npm:is-odd"}, script: install + "is-number@7.0.0", code: -1,
+			refused: refused, hint: "--registry npm:is-number", only: []string{"hardened"},
+		},
 		// npm is told the age too, and says itself that no version is old enough.
 		{name: "npm min age", flags: append(flags, "--min-age", "30000d"), script: install + "is-number@7.0.0", code: -1, out: "before", only: []string{"hardened"}},
-		{name: "npm min age unset", flags: append(flags, "--min-age", "30000d"), script: "unset NPM_CONFIG_BEFORE; " + install + "is-number@7.0.0", code: -1,
-			refused: refused, only: []string{"hardened"}},
+		{
+			name: "npm min age unset", flags: append(flags, "--min-age", "30000d"), script: "unset NPM_CONFIG_BEFORE; " + install + "is-number@7.0.0", code: -1,
+			refused: refused, only: []string{"hardened"},
+		},
 		{name: "npm of age", flags: append(flags, "--min-age", "7d"), script: install + "is-number@7.0.0", packages: []string{"is-number@7.0.0"}, only: []string{"hardened"}},
-		{name: "npm publish", flags: flags, code: -1, refused: refused, only: []string{"hardened", "process"}, out: "403|only reads",
-			script: `echo '{"name":"rung-never","version":"1.0.0"}' > package.json; echo "//` + host + `/:_authToken=x" > .npmrc; npm publish --loglevel=error`},
+		{
+			name: "npm publish", flags: flags, code: -1, refused: refused, only: []string{"hardened", "process"}, out: "403|only reads",
+			script: `echo '{"name":"rung-never","version":"1.0.0"}' > package.json; echo "//` + host + `/:_authToken=x" > .npmrc; npm publish --loglevel=error`,
+		},
 	}
 }
 
@@ -154,11 +176,15 @@ func golang(r registry) []row {
 	refused := []string{r.rule.Host}
 	return []row{
 		{name: "go mod download", flags: []string{"--registry", "go"}, script: download, packages: []string{"rsc.io/quote@v1.5.2"}},
-		{name: "go build", flags: []string{"--registry", "go"}, only: []string{"hardened"}, packages: []string{"rsc.io/quote@v1.5.2"},
-			script: download + " && go get rsc.io/quote@v1.5.2 && go list -m all", out: `rsc.io/sampler`},
+		{
+			name: "go build", flags: []string{"--registry", "go"}, only: []string{"hardened"}, packages: []string{"rsc.io/quote@v1.5.2"},
+			script: download + " && go get rsc.io/quote@v1.5.2 && go list -m all", out: `rsc.io/sampler`,
+		},
 		{name: "go refused", script: "export GOPROXY=" + r.url + "; " + download, code: 1, refused: refused, hint: "--allow " + r.rule.Host},
-		{name: "go of another module", flags: []string{"--registry", "go:golang.org/x/text"}, script: download, code: 1, refused: refused,
-			hint: "--registry go:rsc.io/quote", only: []string{"hardened"}},
+		{
+			name: "go of another module", flags: []string{"--registry", "go:golang.org/x/text"}, script: download, code: 1, refused: refused,
+			hint: "--registry go:rsc.io/quote", only: []string{"hardened"},
+		},
 	}
 }
 
@@ -166,7 +192,9 @@ func debian(r registry) []row {
 	return []row{
 		{name: "apt-get update", flags: []string{"--registry", "debian"}, script: "apt-get update && ls /work/.rung/apt/lists | grep -c Packages", out: `Reading package lists`},
 		// apt-get says nothing of a refused archive by its exit code (only apt-get update -eany does).
-		{name: "apt-get update refused", code: -2, out: "Could not resolve|403", refused: []string{r.rule.Host}, hint: "--allow " + r.rule.Host,
-			script: `mkdir -p s/lists/partial; echo "deb [trusted=yes] ` + r.url + ` stable main" > l; apt-get -o Acquire::Retries=0 -o Dir::State=/work/s -o Dir::Cache=/work/s -o Dir::Etc::sourcelist=/work/l -o Dir::Etc::sourceparts=/dev/null -o APT::Sandbox::User= update`},
+		{
+			name: "apt-get update refused", code: -2, out: "Could not resolve|403", refused: []string{r.rule.Host}, hint: "--allow " + r.rule.Host,
+			script: `mkdir -p s/lists/partial; echo "deb [trusted=yes] ` + r.url + ` stable main" > l; apt-get -o Acquire::Retries=0 -o Dir::State=/work/s -o Dir::Cache=/work/s -o Dir::Etc::sourcelist=/work/l -o Dir::Etc::sourceparts=/dev/null -o APT::Sandbox::User= update`,
+		},
 	}
 }
