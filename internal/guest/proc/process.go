@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"io"
 	"os"
 	"sync"
 	"syscall"
@@ -78,20 +79,8 @@ func (p *Process) pump(i int) {
 		p.mu.Lock()
 		area := p.area(i)
 		p.pipe[i].reading, p.pipe[i].since = true, time.Now()
-		discard := p.pipe[i].discard
 		p.mu.Unlock()
-		n, err := p.pipe[i].file.Read(area)
-		p.mu.Lock()
-		p.pipe[i].reading, p.pipe[i].since = false, time.Now()
-		if !discard && !p.ended {
-			p.out[i].end += int64(n)
-		}
-		if err != nil {
-			p.out[i].eof = true
-		}
-		p.wakeLocked()
-		p.mu.Unlock()
-		if err != nil { // EOF; EIO is a terminal's
+		if p.take(i, area) != nil { // EOF; EIO is a terminal's
 			select {
 			case p.eof <- struct{}{}:
 			default:
@@ -100,6 +89,44 @@ func (p *Process) pump(i int) {
 			return
 		}
 	}
+}
+
+// take waits for data and takes it. Reading and counting are one step under the lock, so that data is always seen by drained
+// in the pipe or in the ring: on a starved machine the time between the two can be longer than quiet.
+func (p *Process) take(i int, area []byte) error {
+	pipe := p.pipe[i]
+	raw, err := pipe.file.SyscallConn()
+	if err == nil {
+		wait := raw.Read(func(fd uintptr) bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			var n int
+			for n, err = unix.Read(int(fd), area); err == unix.EINTR; n, err = unix.Read(int(fd), area) {
+			}
+			if err == unix.EAGAIN {
+				return false
+			}
+			if err == nil && n == 0 {
+				err = io.EOF
+			}
+			pipe.reading, pipe.since = false, time.Now()
+			if !pipe.discard && !p.ended {
+				p.out[i].end += int64(max(n, 0))
+			}
+			p.out[i].eof = err != nil
+			p.wakeLocked()
+			return true
+		})
+		if wait == nil {
+			return err
+		}
+		err = wait
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pipe.reading, p.out[i].eof = false, true
+	p.wakeLocked()
+	return err
 }
 
 // area waits for room. After the end was reported a descendant may still write: it is read, so that it is not killed by
@@ -172,7 +199,7 @@ func (p *Process) drained() time.Duration {
 			from = p.since
 		}
 		rest := quiet - time.Since(from)
-		// On a starved machine the quiet time may pass before the pump gets to run: ask the pipe itself.
+		// On a starved machine the quiet time may pass before the pump gets to run: ask the pipe itself; see take.
 		if n, err := unix.IoctlGetInt(pipe.fd, unix.TIOCINQ); rest <= 0 && err == nil && n > 0 {
 			rest = quiet
 		}
