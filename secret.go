@@ -2,6 +2,7 @@ package rung
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -152,8 +153,8 @@ func (t IdentityToken) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redac
 
 // Current returns the newest token that is valid now, nil if there is none.
 func (id LeasedIdentity) Current(now time.Time) SecretValue {
-	for i := len(id.Tokens) - 1; i >= 0; i-- {
-		if t := id.Tokens[i]; !now.Before(t.From) {
+	for _, v := range slices.Backward(id.Tokens) {
+		if t := v; !now.Before(t.From) {
 			if now.Before(t.Until) {
 				return t.Token
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -143,9 +144,7 @@ func (w *world) beside(policy, server string) (map[string]float64, error) {
 		return nil, fmt.Errorf("flood: %w", e)
 	}
 	all["p50"], all["p99"] = n["p50"], n["p99"]
-	for k, v := range flooded {
-		all[k] = v
-	}
+	maps.Copy(all, flooded)
 	return all, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -260,7 +261,7 @@ func (c *logExportCmd) Run(_ context.Context, a *app) (int, error) {
 				return err
 			}
 		}
-		_, err := out.Write(append(text[:len(text):len(text)], '\n'))
+		_, err := out.Write(append(slices.Clip(text), '\n'))
 		return err
 	})
 	if err = errors.Join(err, out.Flush()); err != nil {

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -148,8 +149,8 @@ func makeWorld() (w *theWorld, err error) {
 }
 
 func (w *theWorld) close() {
-	for i := len(w.end) - 1; i >= 0; i-- {
-		w.end[i]()
+	for _, v := range slices.Backward(w.end) {
+		v()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 )
 
@@ -116,8 +117,8 @@ func tornEntry(cause, reason string, fields map[string]any) Entry {
 
 // identity reads the log's id from the first line of its newest readable segment, which is always a signed one.
 func (w *writer) identity(segments []int64) string {
-	for i := len(segments) - 1; i >= 0; i-- {
-		if line, err := w.l.firstLine(segments[i]); err == nil {
+	for _, segment := range slices.Backward(segments) {
+		if line, err := w.l.firstLine(segment); err == nil {
 			if id := line.signedIn().Log; id != "" {
 				return id
 			}

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"testing"
@@ -43,9 +44,7 @@ var activities = map[int]int{classKernel: 4, classProcess: 5, classEventLog: 10,
 func TestEvents(t *testing.T) {
 	net := func(layer, decision, severity string, more map[string]any) log.Entry {
 		f := map[string]any{"layer": layer, "count": 3}
-		for k, v := range more {
-			f[k] = v
-		}
+		maps.Copy(f, more)
 		return log.Entry{Kind: "net", Sandbox: "r1", Agent: "a", Task: "t", Call: "c", Rule: "web", Decision: decision, Severity: severity, Reason: "why", Fields: f}
 	}
 	dst := map[string]any{"host": "x.example", "address": "192.0.2.1", "port": 443}

@@ -53,12 +53,12 @@ func TestPattern(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range strings.Fields(c.yes) {
+		for s := range strings.FieldsSeq(c.yes) {
 			if !p.match(s) {
 				t.Errorf("%s does not match %s", c.pattern, s)
 			}
 		}
-		for _, s := range strings.Fields(c.no) {
+		for s := range strings.FieldsSeq(c.no) {
 			if p.match(s) {
 				t.Errorf("%s matches %s", c.pattern, s)
 			}
