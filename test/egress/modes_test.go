@@ -122,6 +122,7 @@ func budgets() *batch {
 			Case: order.Case{Name: "connections: sixty of forty", Op: "many", Host: "198.51.100.70", Port: 5432, Count: 60}, noControl: noBudget, want: "budget: connections",
 			check: atMost("alive ", 40),
 		},
+		{pass: true, Case: order.Case{Name: "passes: when there is room again", Op: "again", Host: "198.51.100.70", Port: 5432}},
 		{
 			Case: order.Case{Name: "bytes out: a megabyte of 256 KiB", Op: "bytes", Host: "198.51.100.70", Port: 5432, Count: 1 << 20}, noControl: noBudget, want: "budget: bytes",
 			forbid: "never: what was sent before the cap arrives, see the count",

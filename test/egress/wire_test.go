@@ -27,7 +27,6 @@ type wire struct {
 	begun  map[string]int    // what was begun since the last look: "tcp 203.0.113.10:80"
 	tokens map[string]string // cases whose token was seen, and where
 	served map[netip.AddrPort]bool
-	drops  uint32
 	done   chan struct{}
 }
 

@@ -37,7 +37,10 @@ func (p *probe) resolve(name string) ([]netip.Addr, error) {
 	var list []netip.Addr
 	last := errors.New("no address for " + name)
 	for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
-		m, err := ask(order.DNS{Name: name, Type: kind}, refusal)
+		m, err := ask(order.DNS{Name: name, Type: kind}, refusal/2)
+		for n := 0; n < 3 && errors.Is(err, os.ErrDeadlineExceeded); n++ { // as every resolver does: a datagram may be lost
+			m, err = ask(order.DNS{Name: name, Type: kind}, refusal/2)
+		}
 		if err != nil {
 			return nil, err // who does not answer one question does not answer the next
 		}
