@@ -18,8 +18,14 @@ import (
 	"github.com/rung-dev/rung/internal/sys/tap"
 )
 
-// connect serves what the holder sent until the returned function is called.
-func (s *session) connect(kind byte, file *os.File) (end func(), err error) {
+// served is a link that is being served.
+type served struct {
+	flush func() // tells the ledger what was counted and not told yet
+	end   func()
+}
+
+// connect serves what the holder sent until end is called.
+func (s *session) connect(kind byte, file *os.File) (served, error) {
 	switch kind {
 	case control.LinkTAP, control.LinkFrames:
 		return s.serveFrames(kind, file)
@@ -27,19 +33,19 @@ func (s *session) connect(kind byte, file *os.File) (end func(), err error) {
 		return s.serveProxy(file)
 	}
 	file.Close()
-	return nil, rung.Errorf(rung.KindInvalid, "a link of unknown kind %q", kind)
+	return served{}, rung.Errorf(rung.KindInvalid, "a link of unknown kind %q", kind)
 }
 
-func (s *session) serveFrames(kind byte, file *os.File) (func(), error) {
+func (s *session) serveFrames(kind byte, file *os.File) (served, error) {
 	if err := unix.SetNonblock(int(file.Fd()), true); err != nil {
 		file.Close()
-		return nil, rung.Errorf(rung.KindInternal, "link: %w", err)
+		return served{}, rung.Errorf(rung.KindInternal, "link: %w", err)
 	}
 	// Known to the runtime's poller only from here on: a descriptor that came by message is a blocking one to it.
 	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	file.Close()
 	if err != nil {
-		return nil, rung.Errorf(rung.KindExhausted, "link: %w", err)
+		return served{}, rung.Errorf(rung.KindExhausted, "link: %w", err)
 	}
 	file = os.NewFile(uintptr(fd), "link")
 	link, err := stack.NewPacketLink(file)
@@ -48,13 +54,13 @@ func (s *session) serveFrames(kind byte, file *os.File) (func(), error) {
 	}
 	if err != nil {
 		file.Close()
-		return nil, err
+		return served{}, err
 	}
 	st, err := stack.New(link, handler{s})
 	if err != nil {
-		return nil, err
+		return served{}, err
 	}
-	return func() { st.Flush(); st.Close() }, nil
+	return served{st.Flush, st.Close}, nil
 }
 
 // handler answers for one sandbox's stack.
@@ -107,11 +113,11 @@ func (s *session) survive(layer string) {
 const maxProxied = 512
 
 // serveProxy accepts on a socket that listens inside.
-func (s *session) serveProxy(file *os.File) (func(), error) {
+func (s *session) serveProxy(file *os.File) (served, error) {
 	l, err := net.FileListener(file)
 	file.Close()
 	if err != nil {
-		return nil, rung.Errorf(rung.KindInvalid, "the proxy's socket: %w", err)
+		return served{}, rung.Errorf(rung.KindInvalid, "the proxy's socket: %w", err)
 	}
 	slots := make(chan struct{}, maxProxied)
 	go func() {
@@ -144,5 +150,5 @@ func (s *session) serveProxy(file *os.File) (func(), error) {
 			}()
 		}
 	}()
-	return func() { l.Close() }, nil
+	return served{func() {}, func() { l.Close() }}, nil
 }

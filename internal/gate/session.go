@@ -57,6 +57,7 @@ type session struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	gone   chan struct{} // the link has ended, or will never begin
+	quiet  chan struct{} // the same, a little earlier: what it served is not taken down yet, but nothing more comes
 	once   sync.Once
 }
 
@@ -82,6 +83,7 @@ func newSession(ctx context.Context, c *control.Conn, o *control.Open, out Outsi
 		meter: budget.New(egress.Budget), pins: pin.New(time.Now), swap: secret.New(), registries: registry.NewSet(),
 		signer: sigv4.New(),
 		gone:   make(chan struct{}),
+		quiet:  make(chan struct{}),
 	}
 	s.leases.expect(o.Secrets, egress)
 	s.approvals.ask = func(a control.Approval) bool { return o.Asks && c.Send(control.Reply{Approval: &a}) == nil }
@@ -166,6 +168,7 @@ func (s *session) serve() {
 		s.theirs.Close()
 	}
 	if err != nil || s.link == nil {
+		close(s.quiet)
 		close(s.gone)
 		return
 	}
@@ -195,7 +198,7 @@ const endTimeout = time.Second
 
 func (s *session) finish() {
 	select {
-	case <-s.gone:
+	case <-s.quiet:
 	case <-time.After(endTimeout):
 	}
 	snapshot := s.ledger.Snapshot()
@@ -210,19 +213,23 @@ func (s *session) attend() {
 	defer close(s.gone)
 	defer s.drop()
 	defer s.cancel()
+	quiet := sync.OnceFunc(func() { close(s.quiet) })
+	defer quiet()
 	var kind [1]byte
 	file, n, err := control.ReceiveFile(s.link, kind[:])
 	if err != nil || n != 1 || file == nil {
 		return
 	}
-	end, err := s.connect(kind[0], file)
+	served, err := s.connect(kind[0], file)
 	if err != nil {
 		s.ledger.Deny(rung.NetDenial{Layer: "link", Reason: "the sandbox's link cannot be served: " + err.Error()})
 		return
 	}
-	defer end()
+	defer served.end()
 	// Nothing more comes: the read ends when the holder does. A byte would be a protocol error, and ends the session too.
 	_, _ = s.link.Read(kind[:])
+	served.flush()
+	quiet() // taking down a network stack takes milliseconds that nobody needs to wait for
 }
 
 // close ends everything of the session. Idempotent.
