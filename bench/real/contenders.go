@@ -32,7 +32,7 @@ func contenders(o options, dir string) ([]contender, error) {
 	state := func(name string) string { return filepath.Join(dir, "root-"+name) }
 	rung := func(name string, accept bool) func(string, string) []string {
 		return func(file, _ string) []string {
-			args := []string{filepath.Join(o.bin, "rung"), "run", "--quiet", "--rung", name, "--threat", "trusted", "--template", o.template}
+			args := []string{filepath.Join(o.bin, "rung"), "run", "--quiet", "--egress", o.egress, "--rung", name, "--threat", "trusted", "--template", o.template}
 			if accept {
 				args = append(args, "--accept-lower", name)
 			}

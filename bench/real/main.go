@@ -27,7 +27,7 @@ import (
 )
 
 type options struct {
-	data, bin, template, only, into, dir string
+	data, bin, template, egress, only, into, dir string
 	jobs, rounds, limit                  int
 	timeout                              time.Duration
 }
@@ -37,6 +37,7 @@ func main() {
 	flag.StringVar(&o.data, "data", os.Getenv("RUNG_HUMANEVAL"), "HumanEval.jsonl.gz")
 	flag.StringVar(&o.bin, "bin", "bin", "folder of rung and runsc")
 	flag.StringVar(&o.template, "template", "host", "template of the rungs; the bare runtimes get the same tree only with host")
+	flag.StringVar(&o.egress, "egress", "none", "network of the rungs; the bare runtimes have none")
 	flag.StringVar(&o.only, "only", "", "comma-separated contenders instead of all")
 	flag.StringVar(&o.into, "into", "bench/RESULTS.md", "Markdown file whose section is replaced; empty: none")
 	flag.StringVar(&o.dir, "dir", "", "folder with the programs (used by the program itself)")
@@ -126,7 +127,7 @@ func measure(o options, dir string, c contender) (result, error) {
 	}
 	mountpoint := strayCgroup2()
 	args := []string{"-m", "--propagation", "private", "bash", "-c", `umount "$0" && exec "$@"`, mountpoint, self}
-	args = append(args, "-dir", dir, "-bin", o.bin, "-only", c.name, "-jobs", fmt.Sprint(o.jobs), "-timeout", o.timeout.String(), "-template", o.template)
+	args = append(args, "-dir", dir, "-egress", o.egress, "-bin", o.bin, "-only", c.name, "-jobs", fmt.Sprint(o.jobs), "-timeout", o.timeout.String(), "-template", o.template)
 	out, err := exec.Command("unshare", args...).Output()
 	if err != nil {
 		if e, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -166,7 +167,7 @@ func report(o options, all []contender, tally map[string][]result, total int) (b
 	if err != nil {
 		machine = []byte(err.Error())
 	}
-	fmt.Fprintf(&b, "%sTemplate `%s`; %d at once; %d rounds in random order, runs/s is the median. `make real`.\n\n", machine, o.template, o.jobs, o.rounds)
+	fmt.Fprintf(&b, "%sTemplate `%s`, egress %s (the bare runtimes have none); %d at once; %d rounds in random order, runs/s is the median. `make real`.\n\n", machine, o.template, o.egress, o.jobs, o.rounds)
 	b.WriteString("| | passed | runs/s | ratio | goal |\n|---|---|---|---|---|\n")
 	ok := total == humanEval && o.limit == 0
 	rates := map[string]float64{}
