@@ -28,8 +28,8 @@ import (
 
 type options struct {
 	data, bin, template, egress, only, into, dir string
-	jobs, rounds, limit                  int
-	timeout                              time.Duration
+	jobs, rounds, limit                          int
+	timeout                                      time.Duration
 }
 
 func main() {

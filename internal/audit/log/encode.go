@@ -45,9 +45,9 @@ func appendLine(out []byte, seq int64, at time.Time, e *Entry, prev string, cut 
 		if m.value == "" {
 			continue
 		}
-		if len(m.value) > m.limit {
-			m.value, cut = m.value[:m.limit], true
-		}
+		var shortened bool
+		m.value, shortened = bounded(m.value, m.limit)
+		cut = cut || shortened
 		out = append(append(append(out, `,"`...), m.name...), `":`...)
 		out = appendString(out, m.value)
 	}
@@ -56,6 +56,22 @@ func appendLine(out []byte, seq int64, at time.Time, e *Entry, prev string, cut 
 		out = append(out, `,"cut":true`...)
 	}
 	return append(append(append(out, `,"prev":"`...), prev...), `"}`...)
+}
+
+// bounded returns what of s fits into limit bytes once its invalid bytes are replaced, which makes it longer: a text that was
+// read back from a line must be spelled as it was.
+func bounded(s string, limit int) (_ string, cut bool) {
+	if len(s) <= limit && utf8.ValidString(s) {
+		return s, false
+	}
+	out := make([]byte, 0, min(3*len(s), limit))
+	for _, r := range s {
+		if len(out)+utf8.RuneLen(r) > limit {
+			return string(out), true
+		}
+		out = utf8.AppendRune(out, r)
+	}
+	return string(out), false
 }
 
 // appendFields appends the fields that fit into room bytes, smallest name first, and reports whether some did not.
