@@ -101,7 +101,7 @@ func (p *person) rung(c *check, r string, args ...string) *rung.Record {
 }
 
 func (p *person) args(r string, args ...string) []string {
-	return slices.Concat([]string{"rung", "run", "--json", "--rung", r, "--accept-lower", r}, p.flags, args)
+	return slices.Concat([]string{"rung", "run", "--json", "--egress", "none", "--rung", r, "--accept-lower", r}, p.flags, args)
 }
 
 // clean is what must hold after every case: no groups, no directories, no processes of sandboxes.
