@@ -32,6 +32,13 @@ func (t *Table) KillAll() {
 	for _, p := range t.List() {
 		t.killTree(p)
 	}
+	if t.cfg.Init {
+		return // the namespace's end has the rest
+	}
+	// Daemons of processes that have ended: this program is their parent now (PR_SET_CHILD_SUBREAPER, prctl(2)).
+	own := map[int]bool{os.Getpid(): true}
+	rest := tree{send: t.cfg.Forker.kill, alone: true, others: own, sessions: map[int]bool{}, groups: map[int]bool{}}
+	rest.killAll()
 }
 
 // Kill ends the process and all its descendants, and returns when the process is gone.
@@ -71,13 +78,7 @@ func (t *Table) killTree(p *Process) {
 		t.cfg.Forker.kill(-1, syscall.SIGKILL) // everything in the namespace but this program, in one go
 	}
 	tree := tree{send: t.cfg.Forker.kill, alone: alone, others: others, sessions: map[int]bool{p.PID: true}, groups: map[int]bool{p.PID: true}}
-	deadline := time.Now().Add(killWait)
-	for range rounds { // each from a look before the kill: afterwards the children of the killed belong to PID 1
-		if tree.kill(scanProc()) == 0 || time.Now().After(deadline) {
-			break
-		}
-		pause(time.Millisecond)
-	}
+	tree.killAll()
 	t.reap.signal(p.PID, true, syscall.SIGKILL) // where /proc cannot be read; ESRCH is the ordinary answer
 }
 
@@ -89,6 +90,17 @@ type tree struct {
 	alone            bool
 	others           map[int]bool // never part of it
 	sessions, groups map[int]bool // grows over the rounds: parents vanish, their sessions are remembered
+}
+
+// killAll kills until no member is left, or killWait is over.
+func (t *tree) killAll() {
+	deadline := time.Now().Add(killWait)
+	for range rounds { // each from a look before the kill: afterwards the children of the killed belong to PID 1
+		if t.kill(scanProc()) == 0 || time.Now().After(deadline) {
+			return
+		}
+		pause(time.Millisecond)
+	}
 }
 
 // kill kills every member in the list and returns how many there were.
