@@ -55,6 +55,12 @@ func (s *Store) Hold(ctx context.Context, name string) (Template, *os.File, erro
 		return Template{}, nil, err
 	}
 	t, f, err := s.hold(name)
+	for try := 0; errors.Is(err, fs.ErrNotExist) && try < holdTries; try++ {
+		if _, gone := os.Lstat(s.path(name)); gone != nil {
+			break
+		}
+		t, f, err = s.hold(name) // what was opened was on its way out, and another has taken its place
+	}
 	switch {
 	case name == HostName && (err != nil || s.src.stale(t)):
 		if f != nil {
@@ -69,6 +75,9 @@ func (s *Store) Hold(ctx context.Context, name string) (Template, *os.File, erro
 	}
 	return t, f, err
 }
+
+// holdTries is how often a template that is there is looked at again when the one that was opened is being removed.
+const holdTries = 32
 
 // hold locks the template's directory, then reads it: a directory that was swapped for a newer one between the two steps
 // fails tryLock's check and is tried again.
