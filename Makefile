@@ -107,12 +107,7 @@ fmt: bin/tools/gofumpt bin/tools/golangci-lint ## format all Go code and apply t
 	bin/tools/golangci-lint run --fix --enable-only modernize ./...
 
 fuzz: ## run every fuzz target for FUZZTIME
-	@grep -rlE '^func Fuzz[A-Z]' --include='*_test.go' . | sort | while read -r f; do \
-	  for t in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$f"); do \
-	    echo "fuzz $$(dirname "$$f") $$t"; \
-	    $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$f")" </dev/null; \
-	  done; \
-	done
+	@build/fuzz.sh $(FUZZTIME)
 
 clean: ## remove what make built
 	rm -rf bin
