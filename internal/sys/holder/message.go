@@ -30,7 +30,7 @@ func (m message) appendTo(b []byte) ([]byte, error) {
 		b = append(b, lineDestroy)
 	case m.Ready != nil && m == message{Ready: m.Ready}:
 		b = strconv.AppendFloat(append(b, lineReady), float64(m.Ready.Millis), 'g', -1, 64)
-	case m.Ended != nil && m == message{Ended: m.Ended} && !strings.ContainsAny(string(m.Ended.Reason), " \n"):
+	case m.Ended != nil && m == message{Ended: m.Ended} && isWord(string(m.Ended.Reason)):
 		b = append(append(b, lineEnded), m.Ended.Reason...)
 		oom := " 0 "
 		if m.Ended.OOM {
@@ -68,7 +68,7 @@ func parseMessage(line []byte) (m message, err error) {
 		reason, rest, _ := strings.Cut(rest, " ")
 		oom, detail, _ := strings.Cut(rest, " ")
 		e := Ended{Reason: rung.ExitReason(reason), OOM: oom == "1"}
-		if e.Detail, err = strconv.Unquote(detail); err != nil || oom != "0" && oom != "1" {
+		if e.Detail, err = strconv.Unquote(detail); err != nil || oom != "0" && oom != "1" || !isWord(reason) {
 			return m, errLine
 		}
 		m.Ended = &e
@@ -78,6 +78,11 @@ func parseMessage(line []byte) (m message, err error) {
 		err = errLine
 	}
 	return m, err
+}
+
+// isWord reports whether s may be a reason in a line: lower-case letters, as all reasons are.
+func isWord(s string) bool {
+	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
 // maxLine bounds a message; the longest are errors with a runtime's last words.
