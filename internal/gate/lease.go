@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -62,37 +61,32 @@ func (l *leases) token(audience string) (rung.SecretValue, error) {
 func (l *leases) signer(host string) *rung.LeasedSecret {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range l.lent {
-		for j := range l.lent[i].Secrets {
-			if s := &l.lent[i].Secrets[j]; s.SigV4 != nil && covers(s.Hosts, host) {
-				one := *s
-				one.Value = slices.Clone(s.Value)
-				return &one
-			}
-		}
+	s := l.pair(host)
+	if s == nil {
+		return nil
 	}
-	return nil
+	one := *s
+	one.Value = slices.Clone(s.Value)
+	return &one
 }
 
 // signs is whether requests to a host are signed.
 func (l *leases) signs(host string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.pair(host) != nil
+}
+
+// pair returns the key pair for a host, nil if there is none. The caller holds mu for as long as it looks at it.
+func (l *leases) pair(host string) *rung.LeasedSecret {
 	for i := range l.lent {
 		for j := range l.lent[i].Secrets {
-			if s := &l.lent[i].Secrets[j]; s.SigV4 != nil && covers(s.Hosts, host) {
-				return true
+			if s := &l.lent[i].Secrets[j]; s.SigV4 != nil && secret.Covers(s.Hosts, host) {
+				return s
 			}
 		}
 	}
-	return false
-}
-
-// covers reports whether a binding's hosts, exact names or *.suffix, mean a host.
-func covers(hosts []string, host string) bool {
-	return slices.ContainsFunc(hosts, func(h string) bool {
-		return h == host || strings.HasPrefix(h, "*.") && strings.HasSuffix(host, h[1:])
-	})
+	return nil
 }
 
 // end overwrites the values. had is whether there ever were any.

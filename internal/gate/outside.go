@@ -58,19 +58,15 @@ func OutsideOfHost(getenv func(string) string) (Outside, error) {
 	return o, nil
 }
 
-// firstProxied and lastProxied are stand-ins for names that only the proxy can resolve: 198.18.0.0/15 belongs to nobody
-// (RFC 2544), and no rule can mean an address of it by accident.
-var (
-	firstProxied = netip.MustParseAddr("198.18.0.1")
-	lastProxied  = netip.MustParseAddr("198.19.255.254")
-)
+// firstProxied is the first stand-in for names that only the proxy can resolve: 198.18.0.0/15, which has room for all that a
+// session may have, belongs to nobody (RFC 2544), and no rule can mean an address of it by accident.
+var firstProxied = netip.MustParseAddr("198.18.0.1")
 
 // proxied hands out a session's stand-ins.
 type proxied struct {
 	mu    sync.Mutex
-	next  netip.Addr
+	next  netip.Addr // all before it, from firstProxied on, are handed out
 	names map[string]netip.Addr
-	addrs map[netip.Addr]string
 }
 
 const maxProxiedNames = 4096
@@ -83,22 +79,21 @@ func (p *proxied) of(name string) (netip.Addr, bool) {
 		return a, true
 	}
 	if p.names == nil {
-		p.names, p.addrs, p.next = map[string]netip.Addr{}, map[netip.Addr]string{}, firstProxied
+		p.names, p.next = map[string]netip.Addr{}, firstProxied
 	}
-	if len(p.names) >= maxProxiedNames || lastProxied.Less(p.next) {
+	if len(p.names) >= maxProxiedNames {
 		return netip.Addr{}, false
 	}
 	a := p.next
 	p.next = p.next.Next()
-	p.names[name], p.addrs[a] = a, name
+	p.names[name] = a
 	return a, true
 }
 
 func (p *proxied) is(a netip.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, ok := p.addrs[a]
-	return ok
+	return p.names != nil && !a.Less(firstProxied) && a.Less(p.next)
 }
 
 // lookup resolves a name on the host and keeps of the answer what may be dialled. Behind a proxy a name that this host cannot

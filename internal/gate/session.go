@@ -111,7 +111,7 @@ func (s *session) prepare() error {
 	if s.egress.Mode == rung.EgressNone {
 		return nil
 	}
-	if s.opensTLS() {
+	if s.policy.Opens() {
 		ca, err := authority.New(s.id)
 		if err != nil {
 			return err
@@ -131,26 +131,6 @@ func (s *session) prepare() error {
 	}
 	s.link, _ = conn.(*net.UnixConn)
 	return nil
-}
-
-// opensTLS reports whether any rule is about single requests.
-func (s *session) opensTLS() bool {
-	for _, r := range s.egress.Rules {
-		for _, port := range r.Ports {
-			if r.Host != "" && s.policy.Inspect(probe(r.Host), port) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// probe is a name that a rule's host stands for.
-func probe(host string) string {
-	if len(host) > 2 && host[:2] == "*." {
-		return "x" + host[1:]
-	}
-	return host
 }
 
 // serve speaks with the client until both it and the link are gone, or it has its summary.
@@ -291,5 +271,5 @@ func (u upstream) Dial(ctx context.Context, name string, port int) (net.Conn, er
 	if !d.Allow {
 		return nil, rung.Errorf(rung.KindRefused, "%s", d.Reason).WithHint(d.Hint)
 	}
-	return u.flow.Connect(ctx, flow.Target{Name: name, Addr: netip.AddrPortFrom(addrs[0], uint16(port)), Rule: d.RuleName})
+	return u.flow.Connect(ctx, flow.To(name, netip.AddrPortFrom(addrs[0], uint16(port)), d))
 }

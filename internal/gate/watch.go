@@ -11,6 +11,7 @@ import (
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/internal/gate/flow"
 	"github.com/rung-dev/rung/internal/gate/secret"
+	"github.com/rung-dev/rung/internal/gate/stream"
 )
 
 // grade makes a denial one of high severity when what was refused held a placeholder: in a name to look up or to open TLS
@@ -63,12 +64,7 @@ func (c *watchedConn) Write(p []byte) (int, error) {
 }
 
 // CloseWrite passes a half-close on.
-func (c *watchedConn) CloseWrite() error {
-	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
-	}
-	return c.Conn.Close()
-}
+func (c *watchedConn) CloseWrite() error { return stream.CloseWrite(c.Conn) }
 
 // settle and late are when memory is given back after a session's end: the goroutines of its connections let go of their
 // buffers soon, on a busy host less so.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rung-dev/rung/internal/gate/budget"
+	"github.com/rung-dev/rung/internal/gate/stream"
 	"github.com/rung-dev/rung/internal/sys/tap"
 )
 
@@ -34,7 +35,7 @@ type meteredConn struct {
 func (c *meteredConn) count(err error) error {
 	if err != nil {
 		c.once.Do(func() { c.over(err) })
-		abort(c.Conn)
+		stream.Abort(c.Conn)
 	}
 	return err
 }
@@ -57,7 +58,10 @@ func (c *meteredConn) Write(p []byte) (int, error) {
 }
 
 // CloseWrite passes a half-close on.
-func (c *meteredConn) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *meteredConn) CloseWrite() error { return stream.CloseWrite(c.Conn) }
+
+// Abort passes a reset on.
+func (c *meteredConn) Abort() { stream.Abort(c.Conn) }
 
 // heldConn gives back what a connection took when it is closed.
 type heldConn struct {
@@ -72,33 +76,7 @@ func (c *heldConn) Close() error {
 }
 
 // CloseWrite passes a half-close on.
-func (c *heldConn) CloseWrite() error { return closeWrite(c.Conn) }
-
-type writeCloser interface{ CloseWrite() error }
-
-func closeWrite(c net.Conn) error {
-	if w, ok := c.(writeCloser); ok {
-		return w.CloseWrite()
-	}
-	return c.Close()
-}
-
-// abort ends a connection by a reset where it can: its client learns at once and sends nothing again.
-func abort(c net.Conn) {
-	type lingerer interface{ SetLinger(sec int) error }
-	type resetter interface{ Reset() }
-	switch c := c.(type) {
-	case *meteredConn:
-		abort(c.Conn)
-	case *prefixedConn:
-		abort(c.Conn)
-	case resetter:
-		c.Reset()
-	case lingerer:
-		_ = c.SetLinger(0)
-	}
-	c.Close()
-}
+func (c *heldConn) CloseWrite() error { return stream.CloseWrite(c.Conn) }
 
 func firstByte(c net.Conn) (byte, error) {
 	_ = c.SetReadDeadline(time.Now().Add(firstTimeout))
@@ -106,25 +84,6 @@ func firstByte(c net.Conn) (byte, error) {
 	var b [1]byte
 	_, err := io.ReadFull(c, b[:])
 	return b[0], err
-}
-
-func oneByte(b byte) io.Reader { return &byteReader{b: b} }
-
-type byteReader struct {
-	b    byte
-	done bool
-}
-
-func (r *byteReader) Read(p []byte) (int, error) {
-	if r.done || len(p) == 0 {
-		if r.done {
-			return 0, io.EOF
-		}
-		return 0, nil
-	}
-	r.done = true
-	p[0] = r.b
-	return 1, nil
 }
 
 // What one direction holds. Towards the sandbox it is what one segment of the link surely takes, over IPv6 with all 40 bytes
@@ -156,7 +115,7 @@ func splice(a, b net.Conn) {
 				}
 			}
 			if err != nil {
-				if err != io.EOF || closeWrite(dst) != nil {
+				if err != io.EOF || stream.CloseWrite(dst) != nil {
 					a.Close()
 					b.Close()
 				}

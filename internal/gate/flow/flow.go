@@ -7,6 +7,7 @@
 package flow
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"github.com/rung-dev/rung/internal/gate/ledger"
 	"github.com/rung-dev/rung/internal/gate/pin"
 	"github.com/rung-dev/rung/internal/gate/rule"
+	"github.com/rung-dev/rung/internal/gate/stream"
 )
 
 // Bounds of one connection.
@@ -36,10 +38,22 @@ const (
 // Target is where one connection goes.
 type Target struct {
 	Name   string         // in its normal form; "" for an address that a rule names
-	Addr   netip.AddrPort // what is dialled; the zero address with Proxied
+	Addr   netip.AddrPort // what the client chose; a stand-in where only a proxy resolves the name
 	Rule   string
-	Raw    bool // any bytes may pass
-	Opened bool // TLS must be opened, to judge each request
+	Limits *rung.NetBudget // of the rule; nil for none
+	Raw    bool            // any bytes may pass
+	Opened bool            // TLS must be opened, to judge each request
+}
+
+// To is the target that a decision lets a connection have; for package web, which opens connections for single requests.
+func To(name string, addr netip.AddrPort, d rule.Decision) Target { return to(name, addr, d, false) }
+
+func to(name string, addr netip.AddrPort, d rule.Decision, raw bool) Target {
+	t := Target{Name: name, Addr: addr, Rule: d.RuleName, Raw: raw}
+	if d.Rule != nil {
+		t.Limits = d.Rule.Limits
+	}
+	return t
 }
 
 func (t Target) port() int { return int(t.Addr.Port()) }
@@ -72,30 +86,33 @@ func New(c Config) *Flow { return &Flow{Config: c, rules: map[string]*budget.Met
 
 // Accept says whether a connection to dst may be made at all; the error goes back as a reset. It is a denial already.
 func (f *Flow) Accept(_ context.Context, dst netip.AddrPort) error {
-	if len(f.targets(dst)) > 0 {
-		return nil
-	}
-	d := f.Policy.Direct(dst.Addr().Unmap(), int(dst.Port()))
-	if d.Allow {
-		return nil
-	}
-	denial := rung.NetDenial{Layer: "tcp", Address: dst.Addr().String(), Port: int(dst.Port()), Rule: d.RuleName, Reason: d.Reason, Hint: d.Hint}
-	if names := f.Pins.Names(dst.Addr()); len(names) > 0 { // resolved, but not for this port
-		d = f.Policy.Connect(names[0], int(dst.Port()))
-		denial.Host, denial.Rule, denial.Reason, denial.Hint = names[0], d.RuleName, d.Reason, d.Hint
-	}
-	f.Ledger.Deny(denial)
-	return errors.New(denial.Reason)
+	_, err := f.targets(dst)
+	return err
 }
 
-// targets are the names that dst was resolved for and that may be connected to at its port, the one asked for last first.
-func (f *Flow) targets(dst netip.AddrPort) (list []Target) {
-	for _, name := range f.Pins.Names(dst.Addr()) {
+// targets are what a connection to dst may be for: the names that it was resolved for and that may be connected to at its
+// port, the one asked for last first, or the address itself. None is a denial, and an error.
+func (f *Flow) targets(dst netip.AddrPort) (list []Target, err error) {
+	names := f.Pins.Names(dst.Addr())
+	for _, name := range names {
 		if t, ok := f.target(name, dst); ok {
 			list = append(list, t)
 		}
 	}
-	return list
+	if len(list) > 0 {
+		return list, nil
+	}
+	d := f.Policy.Direct(dst.Addr().Unmap(), int(dst.Port()))
+	if d.Allow {
+		return []Target{to("", dst, d, true)}, nil
+	}
+	denial := rung.NetDenial{Layer: "tcp", Address: dst.Addr().String(), Port: int(dst.Port())}
+	if len(names) > 0 { // resolved, but not for this port
+		denial.Host, d = names[0], f.Policy.Connect(names[0], int(dst.Port()))
+	}
+	denial.Rule, denial.Reason, denial.Hint = d.RuleName, d.Reason, d.Hint
+	f.Ledger.Deny(denial)
+	return nil, errors.New(denial.Reason)
 }
 
 func (f *Flow) target(name string, dst netip.AddrPort) (Target, bool) {
@@ -104,21 +121,18 @@ func (f *Flow) target(name string, dst netip.AddrPort) (Target, bool) {
 	if !d.Allow {
 		return Target{}, false
 	}
-	return Target{Name: name, Addr: dst, Rule: d.RuleName, Raw: f.Policy.Raw(name, port), Opened: f.Policy.Inspect(name, port)}, true
+	t := to(name, dst, d, f.Policy.Raw(name, port))
+	t.Opened = f.Policy.Inspect(name, port)
+	return t, true
 }
 
 // TCP serves one connection of the link until it has ended, and closes it.
 func (f *Flow) TCP(ctx context.Context, c net.Conn, dst netip.AddrPort) {
 	defer c.Close()
-	list := f.targets(dst)
-	if len(list) == 0 {
-		d := f.Policy.Direct(dst.Addr().Unmap(), int(dst.Port()))
-		if !d.Allow { // the pin ended between Accept and here
-			f.deny(rung.NetDenial{Layer: "tcp", Address: dst.Addr().String(), Port: int(dst.Port()), Rule: d.RuleName, Reason: d.Reason, Hint: d.Hint})
-			abort(c)
-			return
-		}
-		list = []Target{{Addr: dst, Rule: d.RuleName, Raw: true}}
+	list, err := f.targets(dst)
+	if err != nil { // the pin ended between Accept and here
+		stream.Abort(c)
+		return
 	}
 	f.serve(ctx, c, list)
 }
@@ -128,7 +142,7 @@ func (f *Flow) serve(ctx context.Context, c net.Conn, list []Target) {
 	release, err := f.Meter.Open()
 	if err != nil {
 		f.overBudget(list[0], err)
-		abort(c)
+		stream.Abort(c)
 		return
 	}
 	defer release()
@@ -143,7 +157,7 @@ func (f *Flow) serve(ctx context.Context, c net.Conn, list []Target) {
 			return // opened and closed: a probe of whether the port answers
 		}
 		f.silent(list[0])
-		abort(c)
+		stream.Abort(c)
 		return
 	}
 	if first != 0x16 { // a TLS record of a handshake (RFC 8446 5.1)
@@ -158,13 +172,13 @@ func (f *Flow) silent(t Target) {
 	d := denial("tcp", t)
 	d.Reason = "the client sent no request: only HTTP and TLS pass here, and in them the client speaks first"
 	d.Hint = "--allow " + net.JoinHostPort(t.Name, strconv.Itoa(t.port())) + "/tcp"
-	f.deny(d)
+	f.Ledger.Deny(d)
 }
 
 // tls reads who the connection is for before anything leaves.
 func (f *Flow) tls(ctx context.Context, c *meteredConn, list []Target, first byte) {
 	_ = c.SetReadDeadline(time.Now().Add(firstTimeout))
-	h, err := hello.Read(io.MultiReader(oneByte(first), c))
+	h, err := hello.Read(io.MultiReader(bytes.NewReader([]byte{first}), c))
 	_ = c.SetReadDeadline(time.Time{})
 	if err == nil {
 		err = h.Check()
@@ -172,8 +186,8 @@ func (f *Flow) tls(ctx context.Context, c *meteredConn, list []Target, first byt
 	if err != nil {
 		d := denial("tls", list[0])
 		d.Reason, d.Hint = "not a TLS connection that can be judged: "+err.Error(), rung.HintOf(err)
-		f.deny(d)
-		abort(c.Conn)
+		f.Ledger.Deny(d)
+		stream.Abort(c.Conn)
 		return
 	}
 	i := slices.IndexFunc(list, func(t Target) bool { return t.Name == h.ServerName })
@@ -181,8 +195,8 @@ func (f *Flow) tls(ctx context.Context, c *meteredConn, list []Target, first byt
 		d := denial("tls", list[0])
 		d.Host = h.ServerName
 		d.Reason = fmt.Sprintf("the connection names %q, but its address was resolved for %s", h.ServerName, list[0].Name)
-		f.deny(d)
-		abort(c.Conn)
+		f.Ledger.Deny(d)
+		stream.Abort(c.Conn)
 		return
 	}
 	if list[i].Opened {
@@ -200,25 +214,23 @@ func denial(layer string, t Target) rung.NetDenial {
 	return d
 }
 
-func (f *Flow) deny(d rung.NetDenial) { f.Ledger.Deny(d) }
-
 func (f *Flow) overBudget(t Target, err error) {
 	d := denial("budget", t)
 	d.Reason = err.Error()
-	f.deny(d)
+	f.Ledger.Deny(d)
 }
 
 // relay carries bytes both ways. first are bytes of the client's that were read already.
 func (f *Flow) relay(ctx context.Context, c *meteredConn, t Target, first []byte) {
 	up, err := f.Connect(ctx, t)
 	if err != nil {
-		abort(c.Conn)
+		stream.Abort(c.Conn)
 		return
 	}
 	defer up.Close()
 	if len(first) > 0 {
 		if _, err := up.Write(first); err != nil {
-			abort(c.Conn)
+			stream.Abort(c.Conn)
 			return
 		}
 	}
@@ -247,7 +259,7 @@ func (f *Flow) Connect(ctx context.Context, t Target) (net.Conn, error) {
 		if rung.KindOf(err) == rung.KindRefused {
 			d := denial("tcp", t)
 			d.Reason, d.Hint = err.Error(), rung.HintOf(err)
-			f.deny(d)
+			f.Ledger.Deny(d)
 		}
 		return nil, err
 	}
@@ -265,15 +277,14 @@ func (f *Flow) Connect(ctx context.Context, t Target) (net.Conn, error) {
 }
 
 func (f *Flow) ruleMeter(t Target) *budget.Meter {
-	limits := f.Policy.Limits(t.Rule)
-	if limits == nil {
+	if t.Limits == nil {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.rules[t.Rule]
 	if m == nil {
-		m = budget.NewRule(*limits)
+		m = budget.NewRule(*t.Limits)
 		f.rules[t.Rule] = m
 	}
 	return m

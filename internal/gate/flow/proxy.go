@@ -17,6 +17,7 @@ import (
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/internal/gate/rule"
+	"github.com/rung-dev/rung/internal/gate/stream"
 )
 
 // maxProxyHead bounds what a client may send before it is known where it wants to go.
@@ -35,7 +36,7 @@ func (f *Flow) Proxy(ctx context.Context, c net.Conn) {
 		f.socks(ctx, c)
 		return
 	}
-	f.http(ctx, &prefixedConn{Conn: c, prefix: b[:]})
+	f.http(ctx, &stream.Prefixed{Conn: c, Prefix: b[:]})
 }
 
 // http reads the head of a first request. Only its first line is used here: what follows is judged as a request.
@@ -62,14 +63,14 @@ func (f *Flow) http(ctx context.Context, c net.Conn) {
 	}
 	_ = c.SetDeadline(time.Time{})
 	if method != "CONNECT" {
-		f.plain(ctx, &prefixedConn{Conn: c, prefix: head}, list)
+		f.plain(ctx, &stream.Prefixed{Conn: c, Prefix: head}, list)
 		return
 	}
 	end := bytes.Index(head, []byte("\r\n\r\n")) + 4
 	if _, err := io.WriteString(c, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
-	f.serve(ctx, &prefixedConn{Conn: c, prefix: head[end:]}, list)
+	f.serve(ctx, &stream.Prefixed{Conn: c, Prefix: head[end:]}, list)
 }
 
 // plain serves requests in absolute form. They are HTTP whatever their rule says of other protocols.
@@ -142,7 +143,7 @@ func (f *Flow) named(ctx context.Context, host string, port int) ([]Target, *run
 		if !d.Allow {
 			return nil, f.refuse(rung.NetDenial{Layer: "tcp", Address: a.String(), Port: port, Rule: d.RuleName, Reason: d.Reason, Hint: d.Hint})
 		}
-		return []Target{{Addr: netip.AddrPortFrom(a.Unmap(), uint16(port)), Rule: d.RuleName, Raw: true}}, nil
+		return []Target{to("", netip.AddrPortFrom(a.Unmap(), uint16(port)), d, true)}, nil
 	}
 	name, err := rule.Name(host)
 	if err != nil {
@@ -248,21 +249,3 @@ func socksRequest(c net.Conn) (host string, port int, code byte) {
 	}
 	return host, int(binary.BigEndian.Uint16(b[:2])), 0
 }
-
-// prefixedConn gives back bytes that were read already.
-type prefixedConn struct {
-	net.Conn
-	prefix []byte
-}
-
-func (c *prefixedConn) Read(p []byte) (int, error) {
-	if len(c.prefix) > 0 {
-		n := copy(p, c.prefix)
-		c.prefix = c.prefix[n:]
-		return n, nil
-	}
-	return c.Conn.Read(p)
-}
-
-// CloseWrite passes a half-close on.
-func (c *prefixedConn) CloseWrite() error { return closeWrite(c.Conn) }

@@ -264,8 +264,11 @@ func (e *entry) bound(t Target) bool {
 	return e.named(t.Host)
 }
 
-func (e *entry) named(host string) bool {
-	for _, h := range e.Hosts {
+func (e *entry) named(host string) bool { return Covers(e.Hosts, host) }
+
+// Covers reports whether a binding's hosts, exact names or *.suffix, mean a host.
+func Covers(hosts []string, host string) bool {
+	for _, h := range hosts {
 		suffix, wild := strings.CutPrefix(h, "*")
 		if h == host || wild && len(host) > len(suffix) && strings.HasSuffix(host, suffix) {
 			return true

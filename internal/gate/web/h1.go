@@ -12,6 +12,7 @@ import (
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/internal/gate/framing"
+	"github.com/rung-dev/rung/internal/gate/stream"
 )
 
 // longAgo is a deadline that has passed.
@@ -143,9 +144,7 @@ func (w *writer) finishUnless(err error) error {
 
 // linger lets the client read the answer before the connection is closed: closing with bytes unread resets it.
 func linger(conn net.Conn) {
-	if c, ok := conn.(interface{ CloseWrite() error }); ok {
-		_ = c.CloseWrite() // a failure shows in the read below
-	}
+	_ = stream.CloseWrite(conn) // a failure shows in the read below
 	_ = conn.SetReadDeadline(time.Now().Add(drainTimeout))
 	_, _ = io.CopyN(io.Discard, conn, maxDrain) // whatever ends it, the connection is closed now
 }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/internal/gate/secret"
+	"github.com/rung-dev/rung/internal/gate/stream"
 )
 
 const (
@@ -132,7 +133,7 @@ func Serve(ctx context.Context, s Session) error {
 	// A context cannot interrupt a read; closing can.
 	stop := context.AfterFunc(ctx, func() { _ = s.Client.Close() })
 	defer stop()
-	conn := net.Conn(&prefixed{Conn: s.Client, read: s.Read})
+	conn := net.Conn(&stream.Prefixed{Conn: s.Client, Prefix: s.Read})
 	s.head, s.idle = cmp.Or(s.head, headTimeout), cmp.Or(s.idle, clientIdle)
 	srv := &server{Session: s, authority: hostPort(s.Name, s.Port, s.TLS)}
 	if !s.TLS {
@@ -173,27 +174,4 @@ func (s *server) open(ctx context.Context, conn net.Conn) (*tls.Conn, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-// prefixed is a connection some of which was already read.
-type prefixed struct {
-	net.Conn
-	read []byte
-}
-
-func (p *prefixed) Read(b []byte) (int, error) {
-	if len(p.read) > 0 {
-		n := copy(b, p.read)
-		p.read = p.read[n:]
-		return n, nil
-	}
-	return p.Conn.Read(b)
-}
-
-// CloseWrite ends the sending half where the connection has halves.
-func (p *prefixed) CloseWrite() error {
-	if c, ok := p.Conn.(interface{ CloseWrite() error }); ok {
-		return c.CloseWrite()
-	}
-	return nil
 }
