@@ -116,3 +116,18 @@ func HTTPStatus(k Kind) int {
 		return 500
 	}
 }
+
+// Failure is an error on its way between rung's own processes: its text with kind and hint, without its causes.
+type Failure struct {
+	Kind Kind   `json:"kind"`
+	Msg  string `json:"msg"`
+	Hint string `json:"hint,omitempty"`
+}
+
+// Fail makes a Failure of an error.
+func Fail(err error) *Failure {
+	return &Failure{Kind: KindOf(err), Msg: err.Error(), Hint: HintOf(err)}
+}
+
+// Err turns a received Failure back into an error.
+func (f *Failure) Err() error { return Errorf(f.Kind, "%s", f.Msg).WithHint(f.Hint) }

@@ -19,15 +19,9 @@ type leaseCmd struct{}
 func (c *leaseCmd) Run(ctx context.Context, a *app) error {
 	err := c.grant(ctx, a)
 	if err != nil {
-		_ = a.json(map[string]any{"failed": failed{rung.KindOf(err), err.Error(), rung.HintOf(err)}}) // the exit code tells as well
+		_ = a.json(map[string]any{"failed": rung.Fail(err)}) // the exit code tells as well
 	}
 	return err
-}
-
-type failed struct {
-	Kind rung.Kind `json:"kind"`
-	Msg  string    `json:"msg"`
-	Hint string    `json:"hint,omitempty"`
 }
 
 func (*leaseCmd) grant(ctx context.Context, a *app) error {

@@ -36,7 +36,7 @@ func printRegistries(args []string) error {
 		}
 	}
 	if err != nil {
-		all = control.Registries{Failed: control.Fail(err)}
+		all = control.Registries{Failed: rung.Fail(err)}
 	}
 	return json.NewEncoder(os.Stdout).Encode(all)
 }

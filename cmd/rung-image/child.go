@@ -26,7 +26,7 @@ import (
 func unpackMain() int {
 	r, err := unpackJob(os.Stdin)
 	if err != nil {
-		r = result{Error: &failure{rung.KindOf(err), err.Error(), rung.HintOf(err)}}
+		r = result{Error: rung.Fail(err)}
 	}
 	out := bufio.NewWriter(os.Stdout)
 	if err := errors.Join(json.NewEncoder(out).Encode(r), out.Flush()); err != nil {

@@ -61,15 +61,15 @@ type job struct {
 
 // result is what it says on its standard output.
 type result struct {
-	Error     *failure     `json:"error,omitempty"`
-	Unchanged bool         `json:"unchanged,omitempty"`
-	Digest    string       `json:"digest"`   // names the tree
-	Resolved  string       `json:"resolved"` // what the reference led to
-	Arch      string       `json:"arch"`
-	Config    config       `json:"config"`
-	Packages  []string     `json:"packages,omitempty"`
-	Notes     []string     `json:"notes,omitempty"`
-	Stats     unpack.Stats `json:"stats"`
+	Error     *rung.Failure `json:"error,omitempty"`
+	Unchanged bool          `json:"unchanged,omitempty"`
+	Digest    string        `json:"digest"`   // names the tree
+	Resolved  string        `json:"resolved"` // what the reference led to
+	Arch      string        `json:"arch"`
+	Config    config        `json:"config"`
+	Packages  []string      `json:"packages,omitempty"`
+	Notes     []string      `json:"notes,omitempty"`
+	Stats     unpack.Stats  `json:"stats"`
 }
 
 // config is the part of an image's configuration that templates keep.
@@ -79,13 +79,6 @@ type config struct {
 	Entrypoint []string `json:"entrypoint,omitempty"`
 	Cmd        []string `json:"cmd,omitempty"`
 	User       string   `json:"user,omitempty"`
-}
-
-// failure is an error on its way between processes.
-type failure struct {
-	Kind rung.Kind `json:"kind"`
-	Text string    `json:"text"`
-	Hint string    `json:"hint,omitempty"`
 }
 
 const (
@@ -222,7 +215,7 @@ func (c *cappedBuffer) result() (result, error) {
 		return r, fmt.Errorf("unpack: no answer: %w", err)
 	}
 	if r.Error != nil {
-		err := rung.Errorf(r.Error.Kind, "%s", printable(r.Error.Text))
+		err := rung.Errorf(r.Error.Kind, "%s", printable(r.Error.Msg))
 		return r, err.WithHint(printable(r.Error.Hint))
 	}
 	if err := validDigest(r.Digest); err != nil {

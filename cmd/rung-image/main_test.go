@@ -549,7 +549,7 @@ func TestWireIsNotTrusted(t *testing.T) {
 		"zero byte":    func(r *result) { r.Config.Cmd = []string{"a\x00b"} },
 		"workdir":      func(r *result) { r.Config.Workdir = "../x" },
 		"too much":     func(r *result) { r.Config.Env = []string{"A=" + strings.Repeat("x", 1<<20)} },
-		"error":        func(r *result) { r.Error = &failure{rung.KindRefused, "no\x1b[2J", ""} },
+		"error":        func(r *result) { r.Error = &rung.Failure{Kind: rung.KindRefused, Msg: "no\x1b[2J"} },
 		"answer twice": nil,
 	} {
 		r := good

@@ -181,12 +181,12 @@ func (s *server) status() *control.Status {
 func (s *server) open(ctx context.Context, c *control.Conn, o *control.Open) {
 	one, err := newSession(ctx, c, o, s.Outside)
 	if err != nil {
-		_ = c.Send(control.Reply{Failed: control.Fail(err)})
+		_ = c.Send(control.Reply{Failed: rung.Fail(err)})
 		return
 	}
 	if err := s.add(one); err != nil {
 		one.close()
-		_ = c.Send(control.Reply{Failed: control.Fail(err)})
+		_ = c.Send(control.Reply{Failed: rung.Fail(err)})
 		return
 	}
 	defer s.remove(one)
@@ -220,7 +220,7 @@ func (s *server) remove(one *session) {
 func (s *server) deliver(c *control.Conn, token string) {
 	one := s.find(token)
 	if one == nil {
-		_ = c.Send(control.Reply{Failed: control.Fail(rung.Errorf(rung.KindNotFound, "the gate has no such session"))})
+		_ = c.Send(control.Reply{Failed: rung.Fail(rung.Errorf(rung.KindNotFound, "the gate has no such session"))})
 		return
 	}
 	_ = c.Raw().SetReadDeadline(time.Now().Add(leaseTimeout))
@@ -233,7 +233,7 @@ func (s *server) deliver(c *control.Conn, token string) {
 		err = one.lend(l)
 	}
 	if err != nil {
-		_ = c.Send(control.Reply{Failed: control.Fail(err)})
+		_ = c.Send(control.Reply{Failed: rung.Fail(err)})
 		return
 	}
 	_ = c.Send(control.Reply{Done: true})

@@ -35,8 +35,8 @@ type leased struct {
 		Name        string `json:"name"`
 		Placeholder string `json:"placeholder"`
 	} `json:"secrets"`
-	Identity []string         `json:"identity"`
-	Failed   *control.Failure `json:"failed"`
+	Identity []string      `json:"identity"`
+	Failed   *rung.Failure `json:"failed"`
 }
 
 // Lease is what was lent for a run.

@@ -58,7 +58,7 @@ type Answer struct {
 // Reply is what the gate sends.
 type Reply struct {
 	Opened   *Opened         `json:"opened,omitempty"` // with the link as the message's file
-	Failed   *Failure        `json:"failed,omitempty"`
+	Failed   *rung.Failure   `json:"failed,omitempty"`
 	Done     bool            `json:"done,omitempty"` // Deliver was taken
 	Status   *Status         `json:"status,omitempty"`
 	Denied   *rung.NetDenial `json:"denied,omitempty"` // a cause seen for the first time, or ten times as often as told last
@@ -105,21 +105,6 @@ type Summary struct {
 	Usage    rung.NetUsage     `json:"usage"`
 }
 
-// Failure carries an error with kind and hint.
-type Failure struct {
-	Kind rung.Kind `json:"kind"`
-	Msg  string    `json:"msg"`
-	Hint string    `json:"hint,omitempty"`
-}
-
-// Err turns a received failure back into an error.
-func (f *Failure) Err() error { return rung.Errorf(f.Kind, "%s", f.Msg).WithHint(f.Hint) }
-
-// Fail makes a failure of an error.
-func Fail(err error) *Failure {
-	return &Failure{Kind: rung.KindOf(err), Msg: err.Error(), Hint: rung.HintOf(err)}
-}
-
 // First bytes that a holder sends on the link, each with one descriptor as right.
 const (
 	LinkTAP      = 'T' // a TAP of the sandbox's network namespace
@@ -133,5 +118,5 @@ type Registries struct {
 	Env    map[string]string `json:"env,omitempty"`   // for the sandbox
 	Files  map[string][]byte `json:"files,omitempty"` // for the sandbox, by absolute path inside
 	Notes  []string          `json:"notes,omitempty"`
-	Failed *Failure          `json:"failed,omitempty"`
+	Failed *rung.Failure     `json:"failed,omitempty"`
 }

@@ -103,12 +103,12 @@ type Wall struct {
 
 // message is one line between holder and client, see appendTo.
 type message struct {
-	Ready  *ready       `json:"ready,omitempty"`
-	Failed *failure     `json:"failed,omitempty"`
-	Denied *rung.Denied `json:"denied,omitempty"`
-	Notice string       `json:"notice,omitempty"`
-	Ended  *Ended       `json:"ended,omitempty"`
-	Op     string       `json:"op,omitempty"` // client to holder: opDestroy
+	Ready  *ready        `json:"ready,omitempty"`
+	Failed *rung.Failure `json:"failed,omitempty"`
+	Denied *rung.Denied  `json:"denied,omitempty"`
+	Notice string        `json:"notice,omitempty"`
+	Ended  *Ended        `json:"ended,omitempty"`
+	Op     string        `json:"op,omitempty"` // client to holder: opDestroy
 }
 
 type ready struct {
@@ -120,19 +120,6 @@ type Ended struct {
 	Reason rung.ExitReason `json:"reason"`
 	Detail string          `json:"detail"`
 	OOM    bool            `json:"oom"`
-}
-
-// failure carries an error with kind and hint over the lifeline.
-type failure struct {
-	Kind rung.Kind `json:"kind"`
-	Msg  string    `json:"msg"`
-	Hint string    `json:"hint"`
-}
-
-func (f *failure) err() error { return rung.Errorf(f.Kind, "%s", f.Msg).WithHint(f.Hint) }
-
-func fail(err error) *failure {
-	return &failure{Kind: rung.KindOf(err), Msg: err.Error(), Hint: rung.HintOf(err)}
 }
 
 const (

@@ -35,7 +35,7 @@ func Main(builds map[string]Build) {
 	}
 	h.life = newPeer(conn)
 	if err := h.start(builds, begin); err != nil {
-		h.life.send(message{Failed: fail(err)})
+		h.life.send(message{Failed: rung.Fail(err)})
 		os.Exit(rung.ExitError)
 	}
 	h.end(h.wait())

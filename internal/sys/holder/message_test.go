@@ -21,7 +21,7 @@ func messages() []message {
 		{Ended: &Ended{Reason: rung.OOM, OOM: true}},
 		{Ended: &Ended{Reason: rung.Exited, Detail: odd}},
 		{Ended: &Ended{Reason: "a reason with spaces", Detail: "x"}},
-		{Failed: &failure{Kind: rung.KindUnavailable, Msg: "no", Hint: "two\nlines"}},
+		{Failed: &rung.Failure{Kind: rung.KindUnavailable, Msg: "no", Hint: "two\nlines"}},
 		{Denied: &rung.Denied{Syscall: "ptrace", Count: 3, PID: 7}},
 		{Notice: "watch out"},
 		{Notice: "both", Ended: &Ended{Reason: rung.Killed}},

@@ -120,14 +120,14 @@ func (l *Link) await(ctx context.Context) error {
 	select {
 	case m := <-l.first:
 		if m.Failed != nil {
-			return m.Failed.err()
+			return m.Failed.Err()
 		}
 		return nil
 	case <-l.gone:
 		select {
 		case m := <-l.first:
 			if m.Failed != nil {
-				return m.Failed.err()
+				return m.Failed.Err()
 			}
 		default:
 		}
