@@ -21,6 +21,7 @@ import (
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/driver/held"
 	"github.com/rung-dev/rung/internal/gate/control"
+	"github.com/rung-dev/rung/internal/sys/lock"
 )
 
 // gateUID is what the gate runs as when root starts it: below the holders' ids, an id that nothing else has.
@@ -102,24 +103,14 @@ func lockGate(ctx context.Context, path string) (unlock func(), err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			f.Close()
-			return nil, rung.Errorf(rung.KindUnavailable, "lock the gate's start: %w", err)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			f.Close()
-			return nil, rung.Errorf(rung.KindTimeout, "waiting for another rung to start the gate: %w", ctx.Err())
-		}
+	if err = lock.Wait(ctx, f, true); err == nil {
+		return func() { f.Close() }, nil
 	}
+	f.Close()
+	if errors.Is(err, lock.ErrHeld) {
+		return nil, rung.Errorf(rung.KindTimeout, "waiting for another rung to start the gate: %w", ctx.Err())
+	}
+	return nil, rung.Errorf(rung.KindUnavailable, "lock the gate's start: %w", err)
 }
 
 func gateLog(socket string) string { return socket + ".log" }

@@ -77,7 +77,7 @@ func (l *Log) begin() (_ *writer, err error) {
 			err = failed("open the event log", err)
 		}
 	}()
-	if w.lock, err = l.lock(lockEx, os.O_RDWR|os.O_CREATE); err != nil {
+	if w.lock, err = l.lock(true, os.O_RDWR|os.O_CREATE); err != nil {
 		return nil, err
 	}
 	if w.heads, err = l.open(headFile, os.O_RDWR|os.O_CREATE); err != nil {

@@ -15,6 +15,7 @@
 package log
 
 import (
+	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 	"time"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/sys/lock"
 )
 
 // Caps of the log. The number of segments has none: only Prune removes old ones, and leaves a signed line about it.
@@ -98,26 +100,21 @@ func (l *Log) segments() ([]int64, error) {
 func (l *Log) open(name string, flags int) (*os.File, error) { return OpenFile(l.root, name, flags) }
 
 // lock takes the log's lock, for as long as the file is open. Waiting is bounded: a stopped holder must not stop everybody.
-func (l *Log) lock(how, flags int) (*os.File, error) {
+func (l *Log) lock(exclusive bool, flags int) (*os.File, error) {
 	f, err := l.open(lockFile, flags)
 	if err != nil {
 		return nil, err
 	}
-	deadline := time.Now().Add(l.wait)
-	for step := 50 * time.Microsecond; ; step = min(step*2, 5*time.Millisecond) {
-		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
-		if err == nil {
-			return f, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) || time.Now().After(deadline) {
-			f.Close() // nothing was written
-			if errors.Is(err, syscall.EWOULDBLOCK) {
-				return nil, rung.Errorf(rung.KindTimeout, "another process has held the event log's lock for %s", l.wait)
-			}
-			return nil, err
-		}
-		time.Sleep(step)
+	ctx, cancel := context.WithTimeout(context.Background(), l.wait)
+	defer cancel()
+	if err = lock.Wait(ctx, f, exclusive); err == nil {
+		return f, nil
 	}
+	f.Close() // nothing was written
+	if errors.Is(err, lock.ErrHeld) {
+		return nil, rung.Errorf(rung.KindTimeout, "another process has held the event log's lock for %s", l.wait)
+	}
+	return nil, err
 }
 
 // failed names what failed, with the kind and the remedy where the cause tells.

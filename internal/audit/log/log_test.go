@@ -308,7 +308,7 @@ func TestManyProcesses(t *testing.T) {
 func TestLockIsBounded(t *testing.T) {
 	l := open(t)
 	l.wait = 20 * time.Millisecond
-	f, err := l.lock(lockEx, os.O_RDWR|os.O_CREATE)
+	f, err := l.lock(true, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,10 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"syscall"
 )
-
-const lockEx, lockSh = syscall.LOCK_EX, syscall.LOCK_SH
 
 // recover finds the end of the log from the segments themselves, after a crash, a full disk or somebody's hand, and notes
 // what is not as the head (nil: there is none) says. It changes nothing: the notes take the place of what is torn.

@@ -74,10 +74,10 @@ type extent struct{ first, size int64 }
 
 // snapshot looks at the log while nobody appends, as far as the caller may lock it.
 func (l *Log) snapshot() (list []extent, h *head, err error) {
-	lock, err := l.lock(lockSh, os.O_RDONLY)
+	held, err := l.lock(false, os.O_RDONLY)
 	switch {
 	case err == nil:
-		defer lock.Close() // gives the lock back
+		defer held.Close() // gives the lock back
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission):
 		return nil, nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/sys/lock"
 )
 
 const (
@@ -264,28 +265,14 @@ func (d *Dir) Lock(ctx context.Context, alone bool) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	how := syscall.LOCK_SH
-	if alone {
-		how = syscall.LOCK_EX
+	if err = lock.Wait(ctx, f, alone); err == nil {
+		return func() { f.Close() }, nil
 	}
-	for pause := time.Millisecond / 8; ; pause = min(2*pause, 4*time.Millisecond) {
-		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			f.Close()
-			return nil, problem("lock "+d.path, err)
-		}
-		wait := time.NewTimer(pause)
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			wait.Stop()
-			f.Close()
-			return nil, rung.Errorf(rung.KindTimeout, "%s is locked by another process", d.path)
-		}
+	f.Close()
+	if errors.Is(err, lock.ErrHeld) {
+		return nil, rung.Errorf(rung.KindTimeout, "%s is locked by another process", d.path)
 	}
+	return nil, problem("lock "+d.path, err)
 }
 
 func (d *Dir) sync() error {

@@ -97,7 +97,7 @@ func TestRemainsOfUnfinishedDirectories(t *testing.T) {
 	if err := os.WriteFile(dir+"/sandboxes/half/lock.new", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	maker, err := reapLock(dir, unix.LOCK_SH, bound)
+	maker, err := reapLock(dir, false, bound)
 	if err != nil {
 		t.Fatal(err)
 	}

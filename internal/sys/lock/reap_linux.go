@@ -88,7 +88,7 @@ func same(f *os.File, name string) bool {
 
 // adopt gives a lock file to a directory whose maker or remover died before it had one; nil when it is still being made.
 func adopt(runtimeDir, dir string) (*os.File, error) {
-	reap, err := reapLock(runtimeDir, unix.LOCK_EX, time.Millisecond)
+	reap, err := reapLock(runtimeDir, true, time.Millisecond)
 	if rung.KindOf(err) == rung.KindTimeout {
 		return nil, nil // somebody is making a sandbox now; the next sweep will tell
 	}

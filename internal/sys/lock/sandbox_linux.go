@@ -58,7 +58,7 @@ func NewSandbox(runtimeDir, id string) (*Sandbox, error) {
 	if err := Prepare(runtimeDir); err != nil {
 		return nil, err
 	}
-	birth, err := reapLock(runtimeDir, unix.LOCK_SH, bound)
+	birth, err := reapLock(runtimeDir, false, bound)
 	if err != nil {
 		return nil, wrap(err, "sandbox %s", id)
 	}
@@ -108,24 +108,8 @@ func openLock(name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// try takes the lock if that is possible now.
-func try(f *os.File, how int) (bool, error) {
-	for {
-		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
-		switch err {
-		case nil:
-			return true, nil
-		case unix.EINTR:
-		case unix.EWOULDBLOCK:
-			return false, nil
-		default:
-			return false, &os.PathError{Op: "flock", Path: f.Name(), Err: err}
-		}
-	}
-}
-
 // reapLock takes reap.lock, waiting at most that long.
-func reapLock(runtimeDir string, how int, wait time.Duration) (*os.File, error) {
+func reapLock(runtimeDir string, exclusive bool, wait time.Duration) (*os.File, error) {
 	name := runtimeDir + "/reap.lock"
 	f, err := openLock(name, unix.O_CREAT)
 	if err != nil {
@@ -133,30 +117,14 @@ func reapLock(runtimeDir string, how int, wait time.Duration) (*os.File, error) 
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
-	for pause := time.Millisecond / 8; ; pause = min(2*pause, 4*time.Millisecond) {
-		ok, err := try(f, how)
-		if ok {
-			return f, nil
-		}
-		if err == nil && !sleep(ctx, pause) {
-			err = rung.Errorf(rung.KindTimeout, "%s is held by another process", name)
-		}
-		if err != nil {
-			_ = f.Close()
-			return nil, err
-		}
+	if err = Wait(ctx, f, exclusive); err == nil {
+		return f, nil
 	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
+	_ = f.Close()
+	if errors.Is(err, ErrHeld) {
+		err = rung.Errorf(rung.KindTimeout, "%s is held by another process", name)
 	}
+	return nil, err
 }
 
 // Alive tells whether somebody holds the lock of that sandbox. A sandbox being made counts as alive.
@@ -239,7 +207,7 @@ func open(root *os.Root, name string) {
 
 // vanish removes the lock file and the directory, under reap.lock because between the two the directory is ambiguous.
 func (s *Sandbox) vanish(root *os.Root) error {
-	death, err := reapLock(filepath.Dir(filepath.Dir(s.Dir)), unix.LOCK_SH, bound)
+	death, err := reapLock(filepath.Dir(filepath.Dir(s.Dir)), false, bound)
 	if err != nil {
 		return err
 	}
