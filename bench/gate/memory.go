@@ -15,6 +15,7 @@ import (
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/internal/gate/control"
+	"github.com/rung-dev/rung/internal/sys/rights"
 )
 
 // settle is how long a gate gets to become idle before its memory is counted.
@@ -141,7 +142,7 @@ func openSession(socket, id string, rules []rung.EgressRule) (open []interface{ 
 		return open, err
 	}
 	open = append(open, conn)
-	if err := control.SendFile(conn.(*net.UnixConn), control.LinkFrames, theirs); err != nil {
+	if err := rights.Send(conn.(*net.UnixConn), []byte{control.LinkFrames}, theirs); err != nil {
 		return open, err
 	}
 	return open, answers(ours)

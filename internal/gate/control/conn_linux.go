@@ -3,15 +3,13 @@ package control
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"io"
 	"net"
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/sys/rights"
 )
 
 // maxMessage bounds a message: thousands of rules, or a lease of many secrets.
@@ -39,13 +37,9 @@ func (c *Conn) Send(m any, files ...*os.File) error {
 	if err != nil || len(raw) > maxMessage {
 		return rung.Errorf(rung.KindInternal, "gate: message of %d bytes: %w", len(raw), err)
 	}
-	var rights []byte
-	for _, f := range files {
-		rights = append(rights, unix.UnixRights(int(f.Fd()))...)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, _, err := c.conn.WriteMsgUnix(binary.BigEndian.AppendUint32(nil, uint32(len(raw))), rights, nil); err != nil {
+	if err := rights.Send(c.conn, binary.BigEndian.AppendUint32(nil, uint32(len(raw))), files...); err != nil {
 		return err
 	}
 	_, err = c.conn.Write(raw)
@@ -82,46 +76,12 @@ func (c *Conn) Receive(m any) (*os.File, error) {
 	return file, err
 }
 
-// ReceiveFile reads at most len(text) bytes and the one file that came with them, nil if none. More than one is refused.
+// ReceiveFile reads at most len(text) bytes and the one file that came with them, nil if none. More than one is refused, and
+// the end of the stream is io.EOF.
 func ReceiveFile(conn *net.UnixConn, text []byte) (*os.File, int, error) {
-	oob := make([]byte, unix.CmsgSpace(4))
-	n, rights, flags, _, err := conn.ReadMsgUnix(text, oob)
-	if err != nil {
-		return nil, 0, err
-	}
-	if n == 0 {
-		return nil, 0, io.EOF
-	}
-	messages, err := unix.ParseSocketControlMessage(oob[:rights])
-	if err != nil {
+	files, n, err := rights.Receive(conn, text, 1)
+	if len(files) == 0 {
 		return nil, n, err
 	}
-	var file *os.File
-	for i := range messages {
-		fds, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			return file, n, err
-		}
-		for _, fd := range fds {
-			unix.CloseOnExec(fd)
-			if file != nil {
-				unix.Close(fd)
-				continue
-			}
-			file = os.NewFile(uintptr(fd), "received")
-		}
-	}
-	if flags&unix.MSG_CTRUNC != 0 {
-		if file != nil {
-			file.Close()
-		}
-		return nil, n, errors.New("gate: more files than one")
-	}
-	return file, n, nil
-}
-
-// SendFile sends one byte with a file as right: what a holder does on the link.
-func SendFile(conn *net.UnixConn, kind byte, f *os.File) error {
-	_, _, err := conn.WriteMsgUnix([]byte{kind}, unix.UnixRights(int(f.Fd())), nil)
-	return err
+	return files[0], n, nil
 }

@@ -7,9 +7,8 @@ import (
 	"net"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/sys/rights"
 )
 
 // What the client writes on the lifeline before lines of message:
@@ -40,15 +39,7 @@ func sendOrder(conn *net.UnixConn, order Order, keep []*os.File) error {
 }
 
 func sendFiles(conn *net.UnixConn, text []byte, files []*os.File) error {
-	var fds []int
-	for _, f := range files {
-		fds = append(fds, int(f.Fd()))
-	}
-	var rights []byte
-	if len(fds) > 0 {
-		rights = unix.UnixRights(fds...)
-	}
-	if _, _, err := conn.WriteMsgUnix(text, rights, nil); err != nil {
+	if err := rights.Send(conn, text, files...); err != nil {
 		return rung.Errorf(rung.KindInternal, "holder: send: %w", err)
 	}
 	return nil
@@ -56,25 +47,10 @@ func sendFiles(conn *net.UnixConn, text []byte, files []*os.File) error {
 
 // receiveFiles reads len(text) bytes that were sent as one message, and the files with them.
 func receiveFiles(conn *net.UnixConn, text []byte) ([]*os.File, error) {
-	oob := make([]byte, unix.CmsgSpace(4*maxKeep))
-	n, rights, flags, _, err := conn.ReadMsgUnix(text, oob)
-	if err != nil || n != len(text) || flags&unix.MSG_CTRUNC != 0 {
+	files, n, err := rights.Receive(conn, text, maxKeep)
+	if err != nil || n != len(text) {
+		rights.Close(files) // of a torn message
 		return nil, rung.Errorf(rung.KindConflict, "holder: the client went")
-	}
-	messages, err := unix.ParseSocketControlMessage(oob[:rights])
-	if err != nil {
-		return nil, rung.Errorf(rung.KindInternal, "holder: %w", err)
-	}
-	var files []*os.File
-	for i := range messages {
-		fds, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			return nil, rung.Errorf(rung.KindInternal, "holder: %w", err)
-		}
-		for _, fd := range fds {
-			unix.CloseOnExec(fd)
-			files = append(files, os.NewFile(uintptr(fd), "received"))
-		}
 	}
 	return files, nil
 }

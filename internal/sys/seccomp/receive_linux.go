@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rung-dev/rung"
-	"golang.org/x/sys/unix"
+	"github.com/rung-dev/rung/internal/sys/rights"
 )
 
 // Bounds of what a runtime may send. The state repeats the container's annotations, and the filter is one of them.
@@ -37,9 +37,7 @@ func ReceiveListener(conn *net.UnixConn) (*os.File, []byte, error) {
 		err = checkListener(files[0])
 	}
 	if err != nil {
-		for _, f := range files {
-			_ = f.Close() // not ours; nothing was written
-		}
+		rights.Close(files)
 		return nil, nil, err
 	}
 	return files[0], state, nil
@@ -48,15 +46,13 @@ func ReceiveListener(conn *net.UnixConn) (*os.File, []byte, error) {
 // receive reads until the state is complete or the sender is done. Descriptors arrive with its first byte.
 func receive(conn *net.UnixConn, files *[]*os.File) ([]byte, error) {
 	var state []byte
-	buf, oob := make([]byte, 4<<10), make([]byte, unix.CmsgSpace(4*maxFDs))
+	buf := make([]byte, 4<<10)
 	for {
-		n, oobn, flags, _, err := conn.ReadMsgUnix(buf, oob)
-		if fds := rights(oob[:oobn], files); fds != nil {
-			return nil, fds
-		}
-		if flags&unix.MSG_CTRUNC != 0 {
+		more, n, err := rights.Receive(conn, buf, maxFDs)
+		if errors.Is(err, rights.ErrTooMany) {
 			return nil, rung.Errorf(rung.KindInternal, "the runtime sent more descriptors than a seccomp listener")
 		}
+		*files = append(*files, more...)
 		state = append(state, buf[:n]...)
 		switch {
 		case len(state) > maxState:
@@ -69,23 +65,6 @@ func receive(conn *net.UnixConn, files *[]*os.File) ([]byte, error) {
 			return nil, rung.Errorf(rung.KindInternal, "the runtime sent no seccomp listener")
 		}
 	}
-}
-
-func rights(oob []byte, files *[]*os.File) error {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return rung.Errorf(rung.KindInternal, "receive the seccomp listener: %w", err)
-	}
-	for i := range messages {
-		fds, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			return rung.Errorf(rung.KindInternal, "receive the seccomp listener: %w", err)
-		}
-		for _, fd := range fds {
-			*files = append(*files, os.NewFile(uintptr(fd), "seccomp listener"))
-		}
-	}
-	return nil
 }
 
 // checkListener asks the kernel what the descriptor is.
