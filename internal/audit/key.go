@@ -9,10 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/internal/audit/log"
+	"github.com/rung-dev/rung/internal/sys/below"
 )
 
 const (
@@ -91,8 +91,7 @@ func private(f *os.File) error {
 	if err != nil {
 		return stateError("look at the record key", err)
 	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 || !ok || int(owner.Uid) != os.Geteuid() {
+	if !info.Mode().IsRegular() || !below.Private(info) {
 		return rung.Errorf(rung.KindUnavailable, "the record key %s is not a private file of user %d", f.Name(), os.Geteuid()).
 			WithHint("it must be a regular file of mode 0600; if others could read it, move it away so that a new one is made")
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/rung-dev/rung"
+	"github.com/rung-dev/rung/internal/sys/below"
 	"github.com/rung-dev/rung/internal/sys/lock"
 )
 
@@ -74,7 +75,7 @@ func Open(dir, name string) (*Dir, error) {
 	if err != nil {
 		return nil, problem("open the directory "+name, err)
 	}
-	if info, err = root.Stat("."); err == nil && !private(info) {
+	if info, err = root.Stat("."); err == nil && !below.Private(info) {
 		err = rung.Errorf(rung.KindUnavailable, "%s is not a private directory of user %d", path, os.Geteuid()).
 			WithHint("it must be his and of mode 0700; if others could write to it, what it holds may be theirs")
 	}
@@ -90,11 +91,6 @@ func (d *Dir) Close() error { return d.root.Close() }
 
 // Path is the path of a file, for messages.
 func (d *Dir) Path(name string) string { return filepath.Join(d.path, name) }
-
-func private(info fs.FileInfo) bool {
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(owner.Uid) == os.Geteuid() && info.Mode().Perm()&0o077 == 0
-}
 
 // Read returns a file of at most limit bytes. A missing one is fs.ErrNotExist.
 func (d *Dir) Read(name string, limit int64) ([]byte, error) {
@@ -123,32 +119,18 @@ func (d *Dir) Read(name string, limit int64) ([]byte, error) {
 	return data[:n], nil
 }
 
-// open opens a private file. os.Root follows links that stay inside even when asked not to, so what was opened is compared
-// with what has the name.
+// open opens a private file.
 func (d *Dir) open(name string, flags int) (*os.File, fs.FileInfo, error) {
-	// Non-blocking, since what is expected to be a file may be a pipe.
-	f, err := d.root.OpenFile(name, flags|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
-	if err != nil {
-		if named, e := d.root.Lstat(name); e == nil && !named.Mode().IsRegular() {
-			return nil, nil, d.foreign(name)
-		}
-		return nil, nil, problem("open "+d.Path(name), err)
-	}
-	info, err := f.Stat()
-	named, e := d.root.Lstat(name)
-	if err = errors.Join(err, e); err != nil {
-		f.Close()
-		return nil, nil, problem("look at "+d.Path(name), err)
-	}
-	if !info.Mode().IsRegular() || !private(info) {
-		f.Close()
+	f, info, err := below.Open(d.root, name, flags)
+	switch {
+	case errors.Is(err, below.ErrIrregular):
 		return nil, nil, d.foreign(name)
-	}
-	if !os.SameFile(info, named) {
+	case errors.Is(err, below.ErrReplaced):
+		return nil, nil, rung.Errorf(rung.KindConflict, "%s was replaced while it was read", d.Path(name)).WithHint("try again")
+	case err != nil:
+		return nil, nil, problem("open "+d.Path(name), err)
+	case !below.Private(info):
 		f.Close()
-		if named.Mode().IsRegular() {
-			return nil, nil, rung.Errorf(rung.KindConflict, "%s was replaced while it was read", d.Path(name)).WithHint("try again")
-		}
 		return nil, nil, d.foreign(name)
 	}
 	return f, info, nil
