@@ -182,9 +182,9 @@ func (h *host) choose(ctx context.Context, c *runCmd, threat rung.Threat) (polic
 	var event error
 	switch {
 	case !d.Allowed:
-		event = h.audit.Append(audit.Refused(h.unborn(), string(threat), c.Rung, d.Err(), d.Reasons))
+		event = h.audit.Append(audit.Refused(unborn(h.of), string(threat), c.Rung, d.Err(), d.Reasons))
 	case d.Accepted != "":
-		event = h.audit.Append(audit.AcceptedLower(h.unborn(), string(threat), d.Accepted))
+		event = h.audit.Append(audit.AcceptedLower(unborn(h.of), string(threat), d.Accepted))
 	}
 	if err := d.Err(); err != nil {
 		return d, driver.Status{}, err
@@ -195,9 +195,8 @@ func (h *host) choose(ctx context.Context, c *runCmd, threat rung.Threat) (polic
 	return d, status[d.Rung], nil
 }
 
-// unborn is h.of for what happens before there is a sandbox.
-func (h *host) unborn() audit.Of {
-	of := h.of
+// unborn is of for what happens before there is a sandbox.
+func unborn(of audit.Of) audit.Of {
 	of.Sandbox = ""
 	return of
 }
@@ -213,7 +212,7 @@ func (h *host) whose(c *runCmd, id string) (audit.Of, error) {
 		return of, err
 	}
 	if err := agent.Permit(h.StateDir, of.Agent); err != nil {
-		return of, errors.Join(err, h.audit.Append(audit.Refused(h.unborn(), c.Threat, c.Rung, err, nil)))
+		return of, errors.Join(err, h.audit.Append(audit.Refused(unborn(of), c.Threat, c.Rung, err, nil)))
 	}
 	return of, nil
 }

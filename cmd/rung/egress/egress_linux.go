@@ -61,8 +61,11 @@ func readPolicy(name string) ([]byte, error) {
 	}
 	defer f.Close()
 	var b bytes.Buffer
-	if n, err := b.ReadFrom(io.LimitReader(f, maxPolicy+1)); err != nil || n > maxPolicy {
-		return nil, rung.Errorf(rung.KindInvalid, "--policy %q: not a file of at most %s: %w", name, rung.FormatBytes(maxPolicy), err)
+	switch n, err := b.ReadFrom(io.LimitReader(f, maxPolicy+1)); {
+	case err != nil:
+		return nil, rung.Errorf(rung.KindInvalid, "--policy: %w", err)
+	case n > maxPolicy:
+		return nil, rung.Errorf(rung.KindInvalid, "--policy %q: longer than %s", name, rung.FormatBytes(maxPolicy))
 	}
 	return b.Bytes(), nil
 }
@@ -86,7 +89,6 @@ type Network struct {
 	inputs []session.Input
 	notes  []string
 	done   chan control.Summary // what the gate told last; closed when it went without
-	denied func(rung.NetDenial)
 }
 
 // Host is where this rung keeps its things.
@@ -148,9 +150,8 @@ func noInterface(r rung.Rung) error {
 }
 
 func (n *Network) open(ctx context.Context, open control.Open) error {
-	h := n.host
 	var err error
-	if n.conn, n.socket, err = h.dialGate(ctx); err != nil {
+	if n.conn, n.socket, err = n.host.dialGate(ctx); err != nil {
 		return err
 	}
 	var reply control.Reply
@@ -187,8 +188,6 @@ func (n *Network) listen() {
 		case m.Summary != nil:
 			n.done <- *m.Summary
 			return
-		case m.Denied != nil && n.denied != nil:
-			n.denied(*m.Denied)
 		case m.Approval != nil:
 			go n.ask(*m.Approval) // the gate waits with few at once
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"os"
 	"os/exec"
 	"slices"
 	"time"
@@ -38,7 +37,7 @@ func (n *Network) registries(ctx context.Context, list []string, minAge string, 
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, append([]string{"registries"}, list...)...)
 	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.Env = &stdout, &stderr, os.Environ()
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		return rung.Errorf(rung.KindUnavailable, "find this host's registries: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
