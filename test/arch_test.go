@@ -60,7 +60,7 @@ var layers = map[string][]string{
 	"cmd/rung-broker":      {".", "internal/broker", "internal/sys"},
 	"internal/registries":  {"."}, // what this host's package clients are configured to ask
 	"bench":                {".", "client", "bench"},
-	"bench/gate":           {".", "bench", "internal/gate/control", "internal/sys/rights"}, // opens idle sessions as rung does
+	"bench/gate":           {".", "bench", "internal/gate/control", "internal/sys"}, // opens idle sessions as rung does
 	"test":                 {"*"},
 	"test/report":          {},
 	"internal/server/mcp":  {".", "api", "client", "internal/server", "internal/session", "internal/policy"},

@@ -16,6 +16,7 @@ import (
 	"github.com/rung-dev/rung"
 	"github.com/rung-dev/rung/internal/gate/control"
 	"github.com/rung-dev/rung/internal/sys/rights"
+	"github.com/rung-dev/rung/internal/sys/tap"
 )
 
 // settle is how long a gate gets to become idle before its memory is counted.
@@ -142,7 +143,7 @@ func openSession(socket, id string, rules []rung.EgressRule) (open []interface{ 
 		return open, err
 	}
 	open = append(open, conn)
-	if err := rights.Send(conn.(*net.UnixConn), []byte{control.LinkFrames}, theirs); err != nil {
+	if err := rights.Send(conn.(*net.UnixConn), []byte{tap.LinkFrames}, theirs); err != nil {
 		return open, err
 	}
 	return open, answers(ours)

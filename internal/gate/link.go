@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rung-dev/rung"
-	"github.com/rung-dev/rung/internal/gate/control"
 	"github.com/rung-dev/rung/internal/gate/stack"
 	"github.com/rung-dev/rung/internal/sys/tap"
 )
@@ -27,9 +26,9 @@ type served struct {
 // connect serves what the holder sent until end is called.
 func (s *session) connect(kind byte, file *os.File) (served, error) {
 	switch kind {
-	case control.LinkTAP, control.LinkFrames:
+	case tap.LinkTAP, tap.LinkFrames:
 		return s.serveFrames(kind, file)
-	case control.LinkListener:
+	case tap.LinkListener:
 		return s.serveProxy(file)
 	}
 	file.Close()
@@ -49,7 +48,7 @@ func (s *session) serveFrames(kind byte, file *os.File) (served, error) {
 	}
 	file = os.NewFile(uintptr(fd), "link")
 	link, err := stack.NewPacketLink(file)
-	if kind == control.LinkFrames {
+	if kind == tap.LinkFrames {
 		link, err = stack.NewStreamLink(file)
 	}
 	if err != nil {

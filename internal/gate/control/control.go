@@ -105,13 +105,6 @@ type Summary struct {
 	Usage    rung.NetUsage     `json:"usage"`
 }
 
-// First bytes that a holder sends on the link, each with one descriptor as right.
-const (
-	LinkTAP      = 'T' // a TAP of the sandbox's network namespace
-	LinkListener = 'L' // a TCP socket that listens on the loopback address of the sandbox's network namespace: a proxy's
-	LinkFrames   = 'F' // a stream of Ethernet frames, each after its length in four bytes, big-endian
-)
-
 // Registries is what `rung-gate registries [--min-age AGE] KIND[:PACKAGE,…]…` prints: what the registries of this host's clients come to.
 type Registries struct {
 	Rules  []rung.EgressRule `json:"rules,omitempty"`

@@ -10,12 +10,6 @@ import (
 	"github.com/rung-dev/rung/internal/sys/tap"
 )
 
-// What the gate expects on its link: one byte with one descriptor as right (internal/gate/control says the same).
-const (
-	linkTAP      = 'T'
-	linkListener = 'L'
-)
-
 // ProxyPort is where a sandbox with a ProxyLink finds the gate's proxy, on 127.0.0.1.
 const ProxyPort = 3128
 
@@ -33,7 +27,7 @@ func (h *held) link() error {
 		return rung.Errorf(rung.KindInternal, "holder: no link to the gate came with the order")
 	}
 	gate := h.keep[len(h.keep)-1]
-	kind, f, err := byte(linkTAP), h.tap, error(nil)
+	kind, f, err := byte(tap.LinkTAP), h.tap, error(nil)
 	if f == nil {
 		if kind, f, err = h.order.Link.make(); err != nil {
 			return err
@@ -65,10 +59,10 @@ func (k LinkKind) make() (kind byte, f *os.File, err error) {
 		if f, err = tap.Open(tap.Name); err == nil {
 			_, err = tap.Configure(tap.Name)
 		}
-		return linkTAP, f, err
+		return tap.LinkTAP, f, err
 	case ProxyLink:
 		f, err = proxySocket()
-		return linkListener, f, err
+		return tap.LinkListener, f, err
 	}
 	return 0, nil, rung.Errorf(rung.KindInternal, "holder: no link of kind %q", k)
 }

@@ -34,6 +34,13 @@ const (
 	PrefixLenV6 = 126
 )
 
+// First bytes by which whoever made a sandbox's end tells the gate what it is (see internal/gate/control), each with one descriptor as right.
+const (
+	LinkTAP      = 'T' // a TAP of the sandbox's network namespace
+	LinkListener = 'L' // a TCP socket that listens on the loopback address of the sandbox's network namespace: a proxy's
+	LinkFrames   = 'F' // a stream of Ethernet frames, each after its length in four bytes, big-endian
+)
+
 // Name is what the interface is called inside.
 const Name = "eth0"
 
