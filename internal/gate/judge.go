@@ -72,7 +72,7 @@ func (j judge) packages(ctx context.Context, r web.Request, path string, v web.V
 		pv = pj.Settle(ctx, pv, fetcher(j))
 	}
 	if !pv.Allow {
-		return web.Verdict{Rule: v.Rule, Layer: "registry", Reason: pv.Reason, Hint: pv.Hint}
+		return web.Verdict{Rule: v.Rule, Layer: "registry", Reason: pv.Reason, Hint: pv.Hint, NotFound: pv.NotFound}
 	}
 	v.Path = pv.Path
 	v.Response = func(a *http.Response) error {

@@ -110,6 +110,9 @@ func (s *server) judge(ctx context.Context, r *request) (Verdict, *refusal) {
 	no := refusal{status: http.StatusForbidden, code: v.Rule, NetDenial: rung.NetDenial{
 		Layer: v.Layer, Request: r.line(), Rule: v.Rule, Reason: v.Reason, Hint: v.Hint, Severity: v.Severity,
 	}}
+	if v.NotFound {
+		no.status = http.StatusNotFound
+	}
 	if v.Path != "" {
 		no.Request = r.method + " " + v.Path
 	}

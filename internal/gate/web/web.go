@@ -73,6 +73,7 @@ type Verdict struct {
 	Reason   string // of the denial, one sentence
 	Hint     string // the flag or policy line that would allow it
 	Severity string
+	NotFound bool // of a denial: answered 404, to a client that only asks whether something exists
 	// Inject, if set, changes the request last of all, just before it is sent: a bearer token, a signature. It may
 	// replace the body, with its length.
 	Inject func(*http.Request) error

@@ -164,6 +164,23 @@ func TestPain17_DenialIsUnderstandable(t *testing.T) {
 	})
 }
 
+// The go client asks for parents and children of a module, and takes 403 for the end where 404 lets it go on.
+func TestDenialOfAQuestionWhetherSomethingExists(t *testing.T) {
+	g := newGate(t, "", options{judge: func(context.Context, Request) Verdict {
+		return Verdict{Rule: "go registry", Reason: "not on the list", NotFound: true}
+	}})
+	res, err := g.client(t, false).Get(g.url("/example.test/@v/list"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body := read(t, res); res.StatusCode != 404 || res.Header.Get("X-Rung-Denied") != "go registry" || !strings.Contains(body, "not on the list") {
+		t.Errorf("%d %v %q", res.StatusCode, res.Header, body)
+	}
+	if d := g.events.denials(); len(d) != 1 || d[0].Reason != "not on the list" {
+		t.Errorf("denials %+v", d)
+	}
+}
+
 func TestPain09_31_33_34_35_FrontingByHostIsRefused(t *testing.T) {
 	ways(t, func(t *testing.T, tlsToo, clientH2, originH2 bool) {
 		addr, roots := origin(t, tlsToo, originH2, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host) })
